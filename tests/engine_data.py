@@ -39,7 +39,7 @@ def corpus(count: int = COUNT, *, poisoned: int | None = None) -> Texts:
 
 @dataclass(frozen=True)
 class SquareJob:
-    def start(self) -> Callable[[int], int]:
+    def __call__(self) -> Callable[[int], int]:
         return lambda shard: shard * shard
 
 
@@ -50,7 +50,7 @@ class DyingJob:
     mark: str | None
     at: int
 
-    def start(self) -> Callable[[int], int]:
+    def __call__(self) -> Callable[[int], int]:
         return self._work
 
     def _work(self, shard: int) -> int:
@@ -67,7 +67,7 @@ class FailingJob:
 
     at: int | None = None
 
-    def start(self) -> Callable[[int], int]:
+    def __call__(self) -> Callable[[int], int]:
         if self.at is None:
             raise ModelError("the model is not on this machine")
         return self._work

@@ -40,7 +40,7 @@ MORE = {
     "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "items", "streaming"],
     "capture": ["model"],
     "metrics": ["base"],
-    "engines": ["base", "work", "texts"],
+    "engines": ["base", "work"],
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [

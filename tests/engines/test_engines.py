@@ -143,7 +143,7 @@ def test_token_statistics_in_parts_are_those_of_one_pass(stored, monkeypatch):
 
 def test_what_length_measures_in_parts_is_that_of_one_pass(stored, monkeypatch):
     model, texts, _ = stored
-    monkeypatch.setattr("poolscope.engines.texts.describe", lambda card, texts: describe(card, texts, shard_texts=16))
+    monkeypatch.setattr("poolscope.engines.work.describe", lambda card, texts: describe(card, texts, shard_texts=16))
     done = []
     cut = measured_with(None, as_encoder(model), texts, progress=lambda count, tokens: done.append((count, tokens)))
     whole = measure_texts(as_encoder(model), texts.texts)

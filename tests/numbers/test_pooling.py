@@ -119,6 +119,8 @@ def test_last2avg_takes_two_layers(clouds):
     found = pool({-1: clouds, -2: other}, "last2avg")
     np.testing.assert_allclose(found, (pool(clouds) + pool(other)) / 2)
     np.testing.assert_allclose(MeanPooling().transform({-1: clouds, -2: other}), pool(clouds))
+    with pytest.raises(InputError, match=r"shape \(5, 12\) and \(4, 12\)"):
+        pool({-1: clouds, -2: other[:4]}, "last2avg")
     with pytest.raises(InputError, match="received the clouds of one layer"):
         pool(clouds, "last2avg")
     with pytest.raises(InputError, match="two layers"):

@@ -8,14 +8,8 @@ import numpy as np
 import pytest
 
 from poolscope.numbers.intervals import RatioSums
-from poolscope.numbers.moments import (
-    Spans,
-    exchangeable_share,
-    second_order_loss,
-    text_windows,
-    window_bounds,
-    window_scatters,
-)
+from poolscope.numbers.moments import Spans, exchangeable_share, second_order_loss, window_bounds, window_scatters
+from poolscope.numbers.streaming import text_windows
 
 
 def scatter(X):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from poolscope.errors import InputError, StoreError
-from poolscope.numbers.pooling import last2avg
 from poolscope.repairs.vectors import (
     VECTOR_REPAIRS,
     AllButTheTop,
@@ -229,9 +228,3 @@ def test_a_vector_that_is_removed_whole_is_named():
     repair = MeanRemoval().fit([[1.0, 0.1], [1.0, -0.1]])
     with pytest.raises(InputError, match=r"row 1 \(1 in all\) is what .* removes"):
         repair.transform([[0.0, 1.0], [5.0, 0.0]])
-
-
-def test_last2avg():
-    np.testing.assert_array_equal(last2avg([[2.0, 0.0]], [[0.0, 4.0]]), [[1.0, 2.0]])
-    with pytest.raises(InputError, match=r"shape \(1, 2\) and \(2, 2\)"):
-        last2avg([[2.0, 0.0]], [[0.0, 4.0], [1.0, 1.0]])

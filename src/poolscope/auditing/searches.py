@@ -23,8 +23,8 @@ from poolscope.errors import InputError
 from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
 from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
-from poolscope.repairs.readings import Reading
-from poolscope.repairs.repair_file import Layers, Repair, encode_at
+from poolscope.repairs.readings import Layers, Reading
+from poolscope.repairs.repair_file import Repair, encode_at
 from poolscope.repairs.search import Bench, gaussian_distances
 from poolscope.repairs.temperature.rules import PUBLISHED_TAU, TemperatureRule
 from poolscope.repairs.vectors import MeanRemoval

@@ -3,8 +3,8 @@
 | module       | what it knows                                                                            |
 |--------------|------------------------------------------------------------------------------------------|
 | `base.py`    | what an engine is; this process, several processes, a cluster of Ray; `make_engine`      |
-| `texts.py`   | what encodes texts and keeps numbers alone: token statistics, what `length` measures     |
-| `work.py`    | what is done with a shard: `encode_with` writes a store, `measure_with` measures one     |
+| `work.py`    | what is done with a shard: `encode_with` writes a store, `measure_with` measures one,    |
+|              | others encode texts and keep numbers alone                                               |
 
 A worker is told where the store lies and which shards are its own. It opens the encoder from its specification and the
 texts from their file, so the folder of the store must be one that every worker sees.
@@ -13,10 +13,10 @@ texts from their file, so the folder of the store must be one that every worker 
 from poolscope.engines.base import Engine as Engine
 from poolscope.engines.base import as_engine as as_engine
 from poolscope.engines.base import make_engine as make_engine
-from poolscope.engines.texts import measured_with as measured_with
-from poolscope.engines.texts import tokens_of_texts as tokens_of_texts
-from poolscope.engines.texts import tokens_with as tokens_with
 from poolscope.engines.work import encode_with as encode_with
 from poolscope.engines.work import measure_with as measure_with
+from poolscope.engines.work import measured_with as measured_with
 from poolscope.engines.work import socm_with as socm_with
+from poolscope.engines.work import tokens_of_texts as tokens_of_texts
+from poolscope.engines.work import tokens_with as tokens_with
 from poolscope.engines.work import worst_with as worst_with

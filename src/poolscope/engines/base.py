@@ -27,12 +27,11 @@ _DEATHS = 3
 _AHEAD = 8
 
 
-class Job(Protocol):
-    """What is done with every shard. It is pickled; what it opens is not."""
+Job = Callable[[], Callable[[int], Any]]
+"""Opens what the work needs, once a worker, and gives the function from the number of a shard to its outcome.
 
-    def start(self) -> Callable[[int], Any]:
-        """Open what the work needs, once a worker; the function from the number of a shard to its outcome."""
-        ...
+It is pickled; what it opens is not.
+"""
 
 
 class Engine(Protocol):
@@ -52,7 +51,7 @@ class LocalEngine:
 
     def run(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
         """Every shard with its outcome."""
-        work = job.start()
+        work = job()
         for shard in shards:
             yield shard, work(shard)
 
@@ -111,7 +110,7 @@ def _begin(job: Job, cores: int) -> None:
 def _do(shard: int) -> Any:
     """What the job makes of a shard; it is started here, where an error reaches the process that asks."""
     if "work" not in _JOB:
-        _JOB["work"] = _JOB["job"].start()
+        _JOB["work"] = _JOB["job"]()
     return _JOB["work"](shard)
 
 
@@ -301,7 +300,7 @@ class _Actor:
     def _outcome(self, shard: int) -> Any:
         """What the job makes of a shard; an error is an outcome, since Ray would begin again what raises one."""
         try:
-            self._work = self._work or pickle.loads(self._job).start()
+            self._work = self._work or pickle.loads(self._job)()
             return self._work(shard)
         except Exception as error:
             return _Failure.of(error)

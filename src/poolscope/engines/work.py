@@ -1,10 +1,17 @@
-"""What is done with shards, by whichever engine: a store is written, a store is measured."""
+"""What is done with shards, by whichever engine: a store is written, a store is measured, texts become numbers.
+
+Each kind of work has a function that opens what it needs, wherever it runs, and gives the function of a shard: bound to
+its arguments (`partial`) it is the `Job` that travels.
+"""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +19,13 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, check_layers
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, merged
-from poolscope.engines.texts import tokens_with
 from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
 from poolscope.extensions import load_extensions
 from poolscope.metrics.base import METRICS, Metric, resolve
+from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
@@ -33,19 +40,40 @@ from poolscope.metrics.socm.selection import (
     tallied,
     worst_result,
 )
+from poolscope.metrics.tokens.measure import (
+    MAX_TYPES,
+    MIN_COUNT,
+    TokenKeys,
+    TokenRun,
+    all_layers,
+    as_vocabulary,
+    count_first,
+    frequent_types,
+    from_store,
+    items_of,
+    moments_of_clouds,
+    source_of,
+)
+from poolscope.metrics.tokens.moments import TokenMoments
+from poolscope.metrics.tokens.result import TokenStatistics
+from poolscope.metrics.tokens.summary import summarise
+from poolscope.numbers import Index
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
+from poolscope.stores.cache import cache_folder
 from poolscope.stores.remote import located, share_texts, shared_texts
 from poolscope.stores.store import Store, condensed, open_clouds
 from poolscope.stores.writer import (
     absent_shards,
     begin_store,
+    describe,
     encode_to_store,
     finish_store,
     spans,
     write_shard,
 )
 from poolscope.texts import Texts
+from poolscope.texts.spooled import open_spooled, save_spooled
 
 _SHOWN = 5  # texts that could not be encoded, in a message
 
@@ -59,19 +87,12 @@ class Encoded:
     failed: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class EncodeJob:
+def _encoding(spec: Mapping[str, Any], folder: str) -> Callable[[int], Encoded]:
     """Encodes shards of a store whose plan is written; the encoder is opened from its specification."""
-
-    spec: Mapping[str, Any]
-    folder: str
-
-    def start(self) -> Callable[[int], Encoded]:
-        """Open the encoder, the texts and the store."""
-        encoder = EncoderSpec.from_dict(self.spec).open()
-        texts, store = shared_texts(self.folder), Store.open(self.folder)
-        cuts = spans(store.manifest.shard_sizes)
-        return lambda shard: _encoded(store, encoder, texts[cuts[shard]], shard)
+    encoder = EncoderSpec.from_dict(spec).open()
+    texts, store = shared_texts(folder), Store.open(folder)
+    cuts = spans(store.manifest.shard_sizes)
+    return lambda shard: _encoded(store, encoder, texts[cuts[shard]], shard)
 
 
 def _encoded(store: Store, encoder: TokenEncoder, texts: Texts, shard: int) -> Encoded:
@@ -187,7 +208,7 @@ def encode_with(
     if progress is not None and reused:
         progress(reused, 0)
     failed: list[tuple[str, str]] = []
-    for _, outcome in engine.run(EncodeJob(spec, target), absent):
+    for _, outcome in engine.run(partial(_encoding, spec, target), absent):
         failed += outcome.failed
         if progress is not None and outcome.texts:
             progress(outcome.texts, outcome.tokens)
@@ -208,22 +229,12 @@ def _refusal(name: str, failed: Sequence[tuple[str, str]], store: Store) -> str:
 # -- measuring --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class PartJob:
+def _measuring(name: str, folder: str, layer: int | None, options: Mapping[str, Any]) -> Callable[[int], Any]:
     """Computes the part of a metric from each shard of a finished store."""
-
-    metric: str
-    folder: str
-    layer: int | None = None
-    starts: tuple[int, ...] = field(default=(), repr=False)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def start(self) -> Callable[[int], Any]:
-        """Open the store."""
-        load_extensions()
-        metric, store = METRICS[self.metric], Store.open(self.folder)
-        pooled = metric.needs == "vectors"
-        return lambda k: metric.part_of(store.shard(k, self.layer, pooled=pooled), self.starts[k], **self.options)
+    load_extensions()
+    metric, store = METRICS[name], Store.open(folder)
+    pooled, cuts = metric.needs == "vectors", spans(store.manifest.shard_sizes)
+    return lambda shard: metric.part_of(store.shard(shard, layer, pooled=pooled), cuts[shard].start, **options)
 
 
 def measure_with(
@@ -285,9 +296,8 @@ def measure_with(
     if not store.manifest.complete:
         raise PoolscopeError(f"{folder}: the store is not finished. Finish it with the command that began it.")
     sizes = store.manifest.shard_sizes
-    starts = tuple(span.start for span in spans(sizes))
     shared = {name: options.pop(name) for name in row.part_options() & options.keys()}
-    job = PartJob(row.name, located(folder), layer, starts, shared)
+    job = partial(_measuring, row.name, located(folder), layer, shared)
     merge = resolve(row.merge or "")
     whole = merged(engine, job, range(len(sizes)), merge, progress, lambda shard, _: (sizes[shard],))
     return row.finished(whole, **options)
@@ -313,7 +323,7 @@ def socm_with(
     def in_parts(selection: PairSelection, wanted: TallyOptions) -> PairTally:
         pairs = selection.pairs if isinstance(selection, ListedPairs) else None
         places = located(folder), None if against is None else located(against)
-        job, parts = PairsJob(*places, layer, wanted, pairs), range(selection.parts)
+        job, parts = partial(_tallying, *places, layer, wanted, pairs), range(selection.parts)
         each = max(1, selection.count // len(parts))
         tally: PairTally = merged(engine, job, parts, PairTally.merge, progress, lambda *_: (each,))
         return tally
@@ -335,74 +345,195 @@ def worst_with(
     selection, chosen = AllPairs(clouds), SocmFormula(**formula)
     if not 1 <= (k := whole_number(k, "worst")) <= selection.count:
         raise InputError(f"worst: received k = {k}; allowed is 1 to {selection.count}, the number of pairs.")
-    job, parts = WorstJob(located(folder), layer, chosen, k), range(selection.parts)
+    job, parts = partial(_searching, located(folder), layer, chosen, k), range(selection.parts)
     each = max(1, selection.count // len(parts))
-    largest, evaluated = merged(engine, job, parts, merge_worst, progress, lambda *_: (each,))
+    largest, evaluated = merged(engine, job, parts, _merge_worst, progress, lambda *_: (each,))
     return worst_result(clouds, chosen, largest, evaluated)
 
 
-# -- parts that any process computes: each is told where the store lies and which pairs are its own -------------------
+def _tallying(
+    folder: str, against: str | None, layer: int | None, wanted: TallyOptions, pairs: NDArray[np.int64] | None
+) -> Callable[[int], PairTally]:
+    """Tallies parts of a selection of pairs of a store, or of one with another; `pairs` is a list of them, or None.
+
+    The reduced texts of a list are kept from part to part.
+    """
+    left = open_clouds(folder, layer=layer)
+    right = left if against is None else open_clouds(against, layer=layer)
+    eps = wanted.formula.eps
+    selection: PairSelection
+    if pairs is None:
+        selection = AllPairs(left, None if left is right else right)
+    else:
+        selection = ListedPairs(left, right, pairs, "", reduced_caches(left, right, published=bool(eps)))
+    return lambda part: tallied(selection, selection.part_distances(part, eps=eps), wanted)
 
 
-@dataclass(frozen=True)
-class PairsJob:
-    """Tallies parts of a selection of pairs of a store, or of one with another; `pairs` is a list of them, or None."""
-
-    folder: str
-    against: str | None
-    layer: int | None
-    wanted: TallyOptions
-    pairs: NDArray[np.int64] | None = field(default=None, repr=False)
-
-    def start(self) -> Callable[[int], PairTally]:
-        """Open the stores; the reduced texts of a list are kept from part to part."""
-        left = open_clouds(self.folder, layer=self.layer)
-        right = left if self.against is None else open_clouds(self.against, layer=self.layer)
-        selection = self._selection(left, right)
-        eps = self.wanted.formula.eps
-        return lambda part: tallied(selection, selection.part_distances(part, eps=eps), self.wanted)
-
-    def _selection(self, left: TokenClouds, right: TokenClouds) -> PairSelection:
-        if self.pairs is None:
-            return AllPairs(left, None if left is right else right)
-        caches = reduced_caches(left, right, published=bool(self.wanted.formula.eps))
-        return ListedPairs(left, right, self.pairs, "", caches)
-
-
-@dataclass(frozen=True)
-class WorstJob:
+def _searching(folder: str, layer: int | None, formula: SocmFormula, top: int) -> Callable[[int], tuple[Largest, int]]:
     """Searches the worst pairs of one block of texts of a store with another; parts are numbered as `AllPairs` does."""
+    clouds = open_clouds(folder, layer=layer)
+    rows, columns = TILE_TEXTS * np.stack(np.triu_indices(-(-len(clouds) // TILE_TEXTS)))
 
-    folder: str
-    layer: int | None
-    formula: SocmFormula
-    top: int
-
-    def start(self) -> Callable[[int], tuple[Largest, int]]:
-        """Open the store."""
-        clouds = open_clouds(self.folder, layer=self.layer)
-        rows, columns = np.triu_indices(-(-len(clouds) // TILE_TEXTS))
-        return lambda part: self._searched(clouds, int(rows[part]) * TILE_TEXTS, int(columns[part]) * TILE_TEXTS)
-
-    def _searched(self, clouds: TokenClouds, row: int, column: int) -> tuple[Largest, int]:
+    def searched(part: int) -> tuple[Largest, int]:
+        row, column = int(rows[part]), int(columns[part])
         left = clouds[row : row + TILE_TEXTS]
         right = left if row == column else clouds[column : column + TILE_TEXTS]
+        largest = Largest(top)
         if left is right and len(left) < 2:
-            return Largest(self.top), 0
-        search = WorstSearch(left, right, self.formula, self.top, lambda settled: None)
+            return largest, 0
+        search = WorstSearch(left, right, formula, top, lambda settled: None)
         search.run()
         i, j, *distances = search.largest.columns
-        largest = Largest(self.top)
         largest.add(search.largest.values, i + row, j + column, *distances)
         return largest, search.evaluated
 
+    return searched
 
-def merge_worst(first: tuple[Largest, int], second: tuple[Largest, int]) -> tuple[Largest, int]:
+
+def _merge_worst(first: tuple[Largest, int], second: tuple[Largest, int]) -> tuple[Largest, int]:
     """The worst pairs of both, and how many were evaluated."""
     largest, evaluated = first
     if second[0].columns:
         largest.add(second[0].values, *second[0].columns)
     return largest, evaluated + second[1]
+
+
+# -- token statistics -------------------------------------------------------------------------------------------------
+
+
+def tokens_with(
+    engine: Engine | str | None,
+    folder: str | os.PathLike[str],
+    *,
+    layer: int | None = None,
+    layers: Sequence[int] | None = None,
+    progress: Callable[[int], None] | None = None,
+    by_label: bool = False,
+    max_types: int = MAX_TYPES,
+    vocabulary: str | None = None,
+    min_count: int = MIN_COUNT,
+    seed: int = 0,
+) -> TokenStatistics:
+    """`token_statistics` of a finished store, its shards on an engine; `by_label` groups by the labels of the store."""
+    store = Store.open(folder)
+    if by_label and store.labels is None:
+        raise InputError(f"groups: {store.folder} has no labels. Encode the texts with --label-column.")
+    stored = from_store(store, layers if layer is None else [layer])
+    # Types are counted over all of the store, from their numbers alone.
+    allowed = None if by_label else frequent_types(next(iter(stored.values())), as_vocabulary(vocabulary), max_types)
+    job = partial(_counting_tokens, located(folder), tuple(stored), by_label, max_types, vocabulary, allowed)
+    sizes = store.manifest.shard_sizes
+    moments = merged(engine, job, range(len(sizes)), TokenMoments.merge, progress, lambda shard, _: (sizes[shard],))
+    return summarise(moments, min_count=min_count, seed=seed)
+
+
+def _counting_tokens(
+    folder: str, layers: Sequence[int], by_label: bool, max_types: int, vocabulary: str | None, allowed: Index | None
+) -> Callable[[int], TokenMoments]:
+    """The moments of the tokens of each shard of a store, all layers together."""
+    store, known = Store.open(folder), as_vocabulary(vocabulary)
+    cuts, labels = spans(store.manifest.shard_sizes), store.labels if by_label else None
+    depth, name = store.manifest.model.get("layers"), str(store.folder)
+    held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
+
+    def counted(shard: int) -> TokenMoments:
+        parts = {number: store.shard(shard, held.get(number, number)) for number in layers}
+        clouds = {number: part for number, part in parts.items() if isinstance(part, TokenClouds)}
+        if len(clouds) < len(parts):
+            raise InputError(f"{store.folder}: keeps vectors, and statistics of tokens need tokens. Encode with them.")
+        return moments_of_clouds(clouds, None if labels is None else labels[cuts[shard]], max_types, known, allowed)
+
+    return counted
+
+
+def tokens_of_texts(
+    engine: Engine | str | None,
+    encoder: TokenEncoder,
+    texts: Texts,
+    *,
+    layers: Sequence[int] | None = None,
+    by_label: bool = False,
+    max_types: int = MAX_TYPES,
+    min_count: int = MIN_COUNT,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> TokenStatistics:
+    """`token_statistics` of a model and texts on an engine: nothing but moments comes back from the workers."""
+    if by_label and texts.labels is None:
+        raise InputError(f"groups: {texts.source} has no labels. Name their column with --label-column.")
+    # Types are counted first, by tokenising alone, where that can be done.
+    known = getattr(encoder, "vocabulary", None)
+    allowed = None if by_label else count_first(encoder, texts.texts, known, max_types)
+    measure = partial(_moments_of_texts, all_layers(encoder, layers), by_label, max_types, allowed)
+    moments = _over_texts(engine, measure, TokenMoments.merge, encoder, texts, progress)
+    return summarise(moments, min_count=min_count, seed=seed)
+
+
+def _moments_of_texts(
+    layers: Sequence[int] | None,
+    by_label: bool,
+    max_types: int,
+    allowed: Index | None,
+    encoder: TokenEncoder,
+    texts: Texts,
+) -> TokenMoments:
+    known, groups = getattr(encoder, "vocabulary", None), texts.labels if by_label else None
+    own = getattr(encoder, "options", None)
+    source = source_of(encoder.card.to_dict(), {} if own is None else own.content(), known, groups)
+    moments = TokenMoments(source, max_types)
+    moments.allowed = allowed
+    keys = TokenKeys(moments.names, known, by_label=by_label)
+    TokenRun(encoder, layers, moments, keys).take(items_of(texts.texts, groups))
+    return moments
+
+
+# -- what encodes texts and keeps numbers only: a worker opens the encoder and takes runs of the texts ----------------
+
+
+def measured_with(
+    engine: Engine | str | None, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None = None
+) -> MeasuredTexts:
+    """`measure_texts` on an engine: what one pass gives for every text, for `length_report`."""
+    unlabelled = replace(texts, labels=None)
+    whole: MeasuredTexts = _over_texts(engine, measure_texts, MeasuredTexts.joined, encoder, unlabelled, progress)
+    return whole
+
+
+def _over_texts(
+    engine: Engine | str | None,
+    measure: Callable[[TokenEncoder, Texts], Any],
+    merge: Callable[[Any, Any], Any],
+    encoder: TokenEncoder,
+    texts: Texts,
+    progress: Progress | None,
+) -> Any:
+    """What a function of an encoder and texts gives for runs of the texts, merged in order.
+
+    The texts lie in a file in the cache folder while it runs; on several machines that must be one that all see
+    (POOLSCOPE_CACHE).
+    """
+    cuts = spans(describe(encoder.card, texts).shard_sizes)
+    sizes = [cut.stop - cut.start for cut in cuts]
+    home = cache_folder()
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".texts-", dir=home) as folder:
+        save_spooled(texts, folder)
+        job = partial(_reading, measure, spec_of(encoder).to_dict(), str(Path(folder).absolute()), cuts)
+        return merged(
+            engine,
+            job,
+            range(len(cuts)),
+            merge,
+            progress,
+            lambda shard, outcome: (sizes[shard], getattr(outcome, "tokens", sizes[shard])),
+        )
+
+
+def _reading(
+    measure: Callable[[TokenEncoder, Texts], Any], spec: Mapping[str, Any], folder: str, cuts: Sequence[slice]
+) -> Callable[[int], Any]:
+    encoder, texts = EncoderSpec.from_dict(spec).open(), open_spooled(folder)
+    return lambda shard: measure(encoder, texts[cuts[shard]])
 
 
 # Metrics of a store that are cut otherwise than text by text.

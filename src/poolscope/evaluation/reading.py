@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -183,15 +183,11 @@ def split_half(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> Halves:
 
 
 def _cut(text: str, min_words: int) -> tuple[str, str] | None:
-    words = list(_words(text))
+    words = [match.start() for match in re.finditer(r"\S+", text)]
     if len(words) < max(min_words, 2):
         return None
     middle = words[len(words) // 2]
     return text[:middle].strip(), text[middle:].strip()
-
-
-def _words(text: str) -> Iterator[int]:
-    return (match.start() for match in re.finditer(r"\S+", text))
 
 
 def split_half_task(texts: Sequence[str], *, min_words: int = MIN_WORDS, k: int = 10) -> RetrievalTask:

@@ -9,7 +9,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,21 +20,21 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
 from poolscope.encoders.capabilities import is_encoder, longest_of, options_of, takes_tokens, with_options
 from poolscope.encoders.pooling import TextPooling, own_pooling
-from poolscope.errors import InputError, ModelError, shorten
+from poolscope.errors import InputError, ModelError, shorten, whole_number
 from poolscope.evaluation.reading import split_half_task
 from poolscope.evaluation.scores import LEAST_GAIN, Difference, Evaluation, compare_scores
 from poolscope.evaluation.tasks import Side, Task, halve
+from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.pooling import MeanPooling, Pooling, RestPooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 
 Vectors = NDArray[np.float32]
-Array = NDArray[np.float64]
 
 PROMPT_CHOICES = ("prompt", "prompt_name", "role")  # of which at most one is made
 _ENCODERS = {"query": "encode_query", "document": "encode_document", None: "encode"}
-OWN, MEAN, WITHOUT_FIRST = "own", MeanPooling.name, RestPooling.name
+OWN = "own"
 Key = tuple[int, str]  # a layer, and how it is pooled
 _PIECE = 32  # texts whose states of all layers are in memory at a time
 
@@ -208,12 +207,10 @@ def for_role(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
 
 def in_batches(encoder: TokenEncoder, batch_size: int) -> TokenEncoder:
     """The encoder with batches of at most the padded tokens of so many texts of full length, where it makes batches."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, Integral) or batch_size < 1:
-        raise InputError(f"batch_size: received {batch_size!r}; allowed: a whole number of texts, at least 1.")
-    longest = longest_of(encoder)
+    texts, longest = whole_number(batch_size, "batch_size"), longest_of(encoder)
     if not takes_tokens(encoder) or longest is None:
         return encoder
-    return with_options(encoder, replace(options_of(encoder), batch_tokens=int(batch_size) * longest))
+    return with_options(encoder, replace(options_of(encoder), batch_tokens=texts * longest))
 
 
 def asks_for_prompt(options: EncoderOptions) -> bool:

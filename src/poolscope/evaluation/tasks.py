@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -402,15 +402,13 @@ class ClusteringTask(_LabelledTask):
             np.column_stack([codes, clusters]).astype(np.float64),
             statistic="v-measure",
             notes=self.notes,
-            contrasts=_split_contrasts(table, codes, STATISTICS["v-measure"], starts=self.starts, seed=self.seed),
+            contrasts=_split_contrasts(table, codes, starts=self.starts, seed=self.seed),
             digest=self.digest,
         )
 
 
-def _split_contrasts(
-    vectors: Array, labels: Index, score: Callable[[Array], Array], *, starts: int, seed: int
-) -> Array | None:
-    """Half the difference of a clustering's score between two random halves of the vectors, for every split.
+def _split_contrasts(vectors: Array, labels: Index, *, starts: int, seed: int) -> Array | None:
+    """Half the difference of the v-measure between two random halves of the vectors, for every split.
 
     Each half is clustered anew, with half the starts: the mean of both halves then has as many starts as the whole, and
     the contrasts hold what other texts and other starts would change. None where a half cannot be clustered.
@@ -427,6 +425,7 @@ def _split_contrasts(
                 clusters = cluster(vectors[half], int(kinds.max()) + 1, starts=max(1, starts // 2), seed=seed)
             except InputError:
                 return None
-            values.append(float(score(np.column_stack([kinds, clusters]).astype(np.float64)[None])[0]))
+            observed = np.column_stack([kinds, clusters]).astype(np.float64)
+            values.append(float(STATISTICS["v-measure"](observed[None])[0]))
         contrasts.append((values[0] - values[1]) / 2)
     return np.array(contrasts)

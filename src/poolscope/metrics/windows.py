@@ -20,15 +20,9 @@ from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, RatioSums, dyadic_interval, leave_one_out_interval
-from poolscope.numbers.moments import (
-    Spans,
-    exchangeable_share,
-    second_order_loss,
-    text_windows,
-    window_bounds,
-    window_scatters,
-)
+from poolscope.numbers.moments import Spans, exchangeable_share, second_order_loss, window_bounds, window_scatters
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import text_windows
 from poolscope.results import Result, cells, origin, provenance
 
 Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows

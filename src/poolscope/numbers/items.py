@@ -148,12 +148,10 @@ def weighted_correlations(
     weighted = {name: weights * values for name, values in ranks.items()}
 
     def linear(a: str, b: str) -> Array:
-        covariance: Array = weights @ (scaled[a] * scaled[b]) / len(scaled[a]) - means[a] * means[b]
-        return covariance
+        return np.asarray(weights @ (scaled[a] * scaled[b]) / len(scaled[a]) - means[a] * means[b])
 
     def by_rank(a: str, b: str) -> Array:
-        covariance: Array = np.einsum("ri,ri->r", weighted[a], ranks[b])
-        return covariance
+        return np.asarray(np.einsum("ri,ri->r", weighted[a], ranks[b]))
 
     result = []
     for covariance in (linear, by_rank):
@@ -168,8 +166,7 @@ def weighted_correlations(
 def _scaled(values: Array) -> Array:
     """Centred and divided by the largest deviation, so that squares of the values lose no digits."""
     centred = values - values.mean()
-    scaled: Array = centred / np.abs(centred).max()
-    return scaled
+    return np.asarray(centred / np.abs(centred).max())
 
 
 def _weighted_ranks(weights: Array, values: Array) -> Array:
@@ -184,8 +181,7 @@ def _weighted_ranks(weights: Array, values: Array) -> Array:
         below_or_equal = below_or_equal[:, np.searchsorted(member[order], np.arange(len(distinct)), side="right") - 1]
     below = np.concatenate([np.zeros((len(weights), 1)), below_or_equal[:, :-1]], axis=1)
     middle = (below + below_or_equal - below_or_equal[:, -1:]) / 2
-    ranks: Array = middle[:, member]
-    return ranks
+    return np.asarray(middle[:, member])
 
 
 @dataclass(frozen=True)
@@ -234,13 +230,15 @@ def carriers(
     added = np.asarray(above, dtype=np.float64)
     if most is None:
         most = 0 if len(added) < _LEAST_UNITS else min(max(len(added) // _FEW, 1), _MOST)
-    chosen = _holding(added, added.sum(), most)
-    if chosen is None:
+    total, order = float(added.sum()), np.argsort(-added, kind="stable")[:most]
+    reached = np.flatnonzero(np.cumsum(added[order]) >= _SHARE * total)
+    if total <= 0 or not len(reached):
         return None
+    chosen = np.sort(order[: reached[0] + 1])
     weight = np.ones(len(added)) if below is None else np.asarray(below, dtype=np.float64)
     left = float(weight.sum() - weight[chosen].sum()) + rest
     remaining = max(float(added.sum() - added[chosen].sum()), 0.0)
-    share = float(added[chosen].sum() / added.sum())
+    share = float(added[chosen].sum() / total)
     return Carriers(tuple(chosen.tolist()), len(added), share, remaining / left if left > 0 else 0.0)
 
 
@@ -256,15 +254,6 @@ def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
         if share >= _SHARE and touched.mean() < _SHARE / 2:
             return Carriers(tuple(np.sort(chosen).tolist()), len(texts), share, float(added[~touched].mean()))
     return None
-
-
-def _holding(added: NDArray[np.float64], total: float, most: int) -> Index | None:
-    """The fewest units that hold their share of the total, in order; None for more than `most`."""
-    if total <= 0:
-        return None
-    order = np.argsort(-added, kind="stable")[:most]
-    reached = np.flatnonzero(np.cumsum(added[order]) >= _SHARE * total)
-    return np.sort(order[: reached[0] + 1]) if len(reached) else None
 
 
 @dataclass(frozen=True)

@@ -239,18 +239,6 @@ def window_bounds(tokens: int, ratio: int) -> Index:
     return np.append(np.arange(0, tokens, ratio), tokens)
 
 
-def text_windows(offsets: Index, ratio: int) -> tuple[Index, Index]:
-    """Windows of texts that stand one after the other: their bounds in the row of tokens, and the text of each.
-
-    >>> [part.tolist() for part in text_windows(np.array([0, 3, 5]), 2)]
-    [[0, 2, 3, 5], [0, 0, 1]]
-    """
-    counts = -(-np.diff(offsets) // ratio)
-    owner = np.repeat(np.arange(len(counts)), counts)
-    within = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
-    return np.append(offsets[owner] + within * ratio, offsets[-1]), owner
-
-
 def window_scatters(tokens: NDArray[Any], bounds: Index) -> Array:
     """Σ‖x − μ‖² of each window of a row of vectors (n × d); NaN and infinity are an error.
 

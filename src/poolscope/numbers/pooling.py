@@ -16,11 +16,12 @@ from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, shorten
+from poolscope.numbers import Array
 from poolscope.numbers.moments import mean, unit_mean_factor
 
 # -- what poolings and vector repairs share ---------------------------------------------------------------------------
@@ -32,6 +33,7 @@ class Fitted:
     """Parameters are the arguments of `__init__`, kept under their names; fitted arrays end in an underscore."""
 
     name: ClassVar[str]
+    shown: ClassVar[str] = "{name}"  # the label: parameters that matter stand in it by name
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters, as scikit-learn asks for them."""
@@ -53,7 +55,7 @@ class Fitted:
     @property
     def label(self) -> str:
         """A short name with the parameters that matter, for tables."""
-        return self.name
+        return self.shown.format(name=self.name, **self.get_params())
 
     @property
     def arrays(self) -> Arrays:
@@ -77,9 +79,13 @@ def _parameters(kind: type) -> list[str]:
     return [key for key in inspect.signature(kind).parameters if key != "self"]
 
 
+def is_whole(value: Any) -> bool:
+    """Is it a whole number of Python or numpy?"""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 # -- poolings ---------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
 Ids = NDArray[np.int32]
 Clouds = TokenClouds | Mapping[int, TokenClouds]
 
@@ -289,8 +295,7 @@ class SecondOrderPooling(Pooling):
     def fit(self, clouds: Clouds) -> Self:
         """The `rank` leading directions of the mean covariance of the clouds, each scaled to unit mean."""
         tokens = pooled_layer(clouds)
-        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
-        if not whole or not 1 <= self.rank <= tokens.dimension:
+        if not is_whole(self.rank) or not 1 <= self.rank <= tokens.dimension:
             raise InputError(f"rank: received {self.rank!r}; allowed: 1 to {tokens.dimension}, the dimension.")
         total = np.zeros((tokens.dimension, tokens.dimension))
         for cloud in tokens:
@@ -328,7 +333,12 @@ class LastTwoPooling(Pooling):
                 "encode(model, texts, layers=[-1, -2]) gives them."
             )
         above, below = (MeanPooling().transform(clouds[layer]) for layer in self.layers)
-        return last2avg(above, below)
+        if above.shape != below.shape:
+            raise InputError(
+                f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts "
+                f"in both layers."
+            )
+        return (above + below) / 2
 
     def vector(self, cloud: Any, ids: Ids | None) -> Array:
         """Refused: one cloud is one layer."""
@@ -387,21 +397,6 @@ def pool(clouds: Clouds, how: str | Pooling = "mean") -> Array:
     """
     pooling = make_pooling(how)
     return (pooling if isinstance(how, Pooling) else pooling.fit(clouds)).transform(clouds)
-
-
-def last2avg(last: ArrayLike, second_last: ArrayLike) -> Array:
-    """The mean of the mean vectors of the last two layers, each as the model gives it (texts × d).
-
-    >>> last2avg([[1.0, 3.0]], [[3.0, 1.0]]).tolist()
-    [[2.0, 2.0]]
-    """
-    above, below = np.asarray(last, dtype=np.float64), np.asarray(second_last, dtype=np.float64)
-    if above.shape != below.shape or above.ndim != 2:
-        raise InputError(
-            f"received layers of shape {above.shape} and {below.shape}; needed: the mean vectors of the same texts in "
-            f"both layers."
-        )
-    return (above + below) / 2
 
 
 def pooled_layer(clouds: Clouds) -> TokenClouds:

@@ -167,12 +167,10 @@ def _ranking(
     top = np.empty((queries, k), dtype=np.int64)
     scores = np.empty((queries, k))
     rank = np.empty(len(judged))
-    order = np.argsort(judged[:, 0], kind="stable")
     for start, cosines in blocks:
         stop = start + len(cosines)
         top[start:stop], scores[start:stop] = best_of_rows(cosines, k)
-        here = order[slice(*np.searchsorted(judged[order, 0], [start, stop]))]
-        for position in here:
+        for position in np.flatnonzero((judged[:, 0] >= start) & (judged[:, 0] < stop)):
             row = cosines[judged[position, 0] - start]
             rank[position] = tied_rank(row, row[judged[position, 1]])
     return Ranking(top, scores, judged[:, 0], judged[:, 1], rank)
@@ -202,9 +200,8 @@ def wrong_above(
     judged = checked_judgements(relevant, len(sought), len(held))
     inside = sets.astype(np.float32)
     totals, by_set = np.empty(len(judged), np.int64), np.empty((len(judged), sets.shape[1]), np.int64)
-    order = np.argsort(judged[:, 0], kind="stable")
     for start, cosines in _blocks(sought, held):
-        here = order[slice(*np.searchsorted(judged[order, 0], [start, start + len(cosines)]))]
+        here = np.flatnonzero((judged[:, 0] >= start) & (judged[:, 0] < start + len(cosines)))
         own = cosines[judged[here, 0] - start, judged[here, 1]]
         cosines[judged[here, 0] - start, judged[here, 1]] = -np.inf  # what is relevant is in nobody's way
         for position, score in zip(here, own, strict=True):
@@ -218,8 +215,8 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
 
     Without `among` they are searched among the other vectors: a vector is not its own neighbour.
     """
-    unit, held, k = _sides(vectors, among, k)
-    return exact_search(unit, held, k, own=np.arange(len(unit)) if among is None else None)
+    nearest = find_neighbours(vectors, k, among=among, approximate=False)
+    return nearest.top, nearest.cosines
 
 
 def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = None) -> tuple[Index, Array]:
@@ -231,21 +228,6 @@ def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = Non
             cosines[rows - start, own[rows]] = -np.inf
         top[rows], scores[rows] = best_of_rows(cosines, k)
     return top, scores
-
-
-def _sides(vectors: ArrayLike, among: ArrayLike | None, k: int) -> tuple[Units, Units, int]:
-    """Who looks for neighbours, among whom, and how many: all of them checked."""
-    unit = unit_rows(vectors, "vectors")
-    held = unit if among is None else unit_rows(among, "among")
-    if held.shape[1] != unit.shape[1]:
-        raise InputError(
-            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
-            f"come from one model. Encode them alike."
-        )
-    most = len(held) - (among is None)
-    if not 1 <= (k := whole_number(k, "neighbours", least=0)) <= most:
-        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
-    return unit, held, k
 
 
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
@@ -403,7 +385,16 @@ def find_neighbours(
     >>> find_neighbours([[1, 0], [1, 0.1], [0, 1]], 1).top.ravel().tolist()
     [1, 0, 1]
     """
-    unit, held, k = _sides(vectors, among, k)
+    unit = unit_rows(vectors, "vectors")
+    held = unit if among is None else unit_rows(among, "among")
+    if held.shape[1] != unit.shape[1]:
+        raise InputError(
+            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
+            f"come from one model. Encode them alike."
+        )
+    most = len(held) - (among is None)
+    if not 1 <= (k := whole_number(k, "neighbours", least=0)) <= most:
+        raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
     seed = whole_number(seed, "seed", least=0)
     if approximate is None:
         approximate = len(held) > APPROXIMATE_FROM and importlib.util.find_spec("faiss") is not None

@@ -216,8 +216,9 @@ def measure(
     a time are held in double precision.
     """
     most_rows = max(1, block_elements // rows.shape[1])
-    bounds, first, pieces = _cut(grouping.bounds, most_rows)
-    owner = np.repeat(np.arange(len(pieces)), pieces)
+    bounds, owner = text_windows(grouping.bounds, most_rows)  # a large group is measured in parts, which merge
+    pieces = np.bincount(owner)
+    first = np.cumsum(pieces) - pieces
     wanted = np.full(len(owner), True) if directed is None else directed[owner]
     result = GroupedMoments.empty(len(owner), rows.shape[1])
     result.counts[:] = np.diff(bounds)
@@ -259,17 +260,16 @@ def _measure_block(
     return directions
 
 
-def _cut(bounds: Index, most: int) -> tuple[Index, Index, Index]:
-    """Cut groups into parts of at most `most` rows: bounds of the parts, first part and number of parts of each group.
+def text_windows(offsets: Index, ratio: int) -> tuple[Index, Index]:
+    """Windows of texts that stand one after the other: their bounds in the row of tokens, and the text of each.
 
-    >>> [part.tolist() for part in _cut(np.array([0, 2, 7]), 3)]
-    [[0, 2, 5, 7], [0, 1], [1, 2]]
+    >>> [part.tolist() for part in text_windows(np.array([0, 3, 5]), 2)]
+    [[0, 2, 3, 5], [0, 0, 1]]
     """
-    pieces = -(-np.diff(bounds) // most)
-    first = np.cumsum(pieces) - pieces
-    owner = np.repeat(np.arange(len(pieces)), pieces)
-    starts = bounds[owner] + (np.arange(len(owner)) - first[owner]) * most
-    return np.append(starts, bounds[-1]), first, pieces
+    counts = -(-np.diff(offsets) // ratio)
+    owner = np.repeat(np.arange(len(counts)), counts)
+    within = np.arange(len(owner)) - (np.cumsum(counts) - counts)[owner]
+    return np.append(offsets[owner] + within * ratio, offsets[-1]), owner
 
 
 def _runs(bounds: Index, most: int) -> Iterator[slice]:
@@ -283,8 +283,7 @@ def _runs(bounds: Index, most: int) -> Iterator[slice]:
 
 def row_squares(rows: Array) -> Array:
     """‖x‖² of every row."""
-    result: Array = np.einsum("ij,ij->i", rows, rows)
-    return result
+    return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
 def added(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:

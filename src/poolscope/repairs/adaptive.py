@@ -73,8 +73,7 @@ class SeveralVectors:
     def scores(self, queries: Any) -> Array:
         """The best cosine of each query (rows) with the vectors of each text (columns)."""
         cosines = unit_rows(queries, "queries") @ unit_rows(self.vectors, "vectors").T
-        best: Array = np.maximum.reduceat(cosines.astype(np.float64), self.offsets[:-1], axis=1)
-        return best
+        return np.asarray(np.maximum.reduceat(cosines.astype(np.float64), self.offsets[:-1], axis=1))
 
 
 @dataclass(frozen=True)
@@ -284,8 +283,9 @@ def compare_storage(
     chunks, counts = _smaller(task.documents, budget)
     smaller = for_role(encoder, task.sides[1].role).encode(chunks, progress=progress)[-1]
     sketch = _second_order(budget, documents.dimension).fit(documents)
+    adaptive = [AdaptivePooling(budget, most=4 * budget, parts=parts) for parts in PARTS]
     several = {
-        **{way.label: way.transform(documents) for way in _adaptive(budget)},
+        **{way.label: way.transform(documents) for way in adaptive},
         "late chunking": _late_chunks(documents, budget),
         "smaller chunks": _owned(MeanPooling().transform(smaller), counts, documents.ids),
     }
@@ -311,7 +311,7 @@ def compare_storage(
             )
             for name, (size, _) in ways.items()
         ),
-        provenance={**provenance(documents, settings={"budget": budget, "task": task.name})},
+        provenance=provenance(documents, settings={"budget": budget, "task": task.name}),
     )
 
 
@@ -321,10 +321,6 @@ def _cosines(queries: Array, documents: Array) -> Array:
 
 def _change(before: Evaluation, after: Evaluation) -> Difference | None:
     return None if before is after else compare_scores(before, after)
-
-
-def _adaptive(budget: int) -> list[AdaptivePooling]:
-    return [AdaptivePooling(budget, most=4 * budget, parts=parts) for parts in PARTS]
 
 
 def _second_order(budget: int, dimension: int) -> Pooling:

@@ -7,7 +7,6 @@ beside those of the model as it is (`plan`), and the numbers of a vector.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
@@ -42,11 +41,12 @@ class Reading(Fitted):
         """The tokens that the model reads, and which of them are pooled."""
         return planner_of(encoder).plan(texts)
 
-    @abstractmethod
     def encode(
         self, encoder: TokenEncoder, texts: Sequence[str], *, layers: Sequence[int], progress: Progress | None = None
     ) -> Layers:
-        """The clouds that are pooled, by layer (−1: the pooled one)."""
+        """The clouds that are pooled, by layer (−1: the pooled one); without more, the states of what was planned."""
+        plan = self.plan(encoder, texts)
+        return planner_of(encoder).encode_plan(texts, plan, layers=list(layers), progress=progress)
 
     def tokens(self, encoder: TokenEncoder, texts: Sequence[str]) -> int:
         """How many tokens the model reads of these texts."""
@@ -73,13 +73,6 @@ class Echo(Reading):
             skip.append(len(before) + len(kept))
             cut.append(lost + len(row) - len(kept))
         return replace(plan, tokens=Tokens.join(rows, cut), skip=np.array(skip, dtype=np.int64))
-
-    def encode(
-        self, encoder: TokenEncoder, texts: Sequence[str], *, layers: Sequence[int], progress: Progress | None = None
-    ) -> Layers:
-        """States of the second copies."""
-        plan = self.plan(encoder, texts)
-        return planner_of(encoder).encode_plan(texts, plan, layers=list(layers), progress=progress)
 
 
 class BothWays(Reading):
@@ -170,14 +163,10 @@ class AtLayer(Reading):
     """
 
     name: ClassVar[str] = "layer"
+    shown: ClassVar[str] = "{name} {layer}"
 
     def __init__(self, layer: int = -2) -> None:
         self.layer = layer
-
-    @property
-    def label(self) -> str:
-        """With its number."""
-        return f"{self.name} {self.layer}"
 
     def prepared(self, encoder: TokenEncoder) -> Self | None:
         """None for a model that has no such layer."""

@@ -17,7 +17,6 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
@@ -25,18 +24,15 @@ from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.capabilities import has, longest_of, options_of, with_options
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, asks_for_prompt, encode_layers, for_role
+from poolscope.evaluation.run import PROMPT_CHOICES, PooledModel, Vectors, asks_for_prompt, encode_layers, for_role
 from poolscope.extensions import load_extensions
 from poolscope.numbers.pooling import POOLINGS, Arrays, MeanPooling, Pooling
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.readings import READINGS, Reading
+from poolscope.repairs.readings import READINGS, Layers, Reading
 from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
 from poolscope.surface import check_fields
-
-Vectors = NDArray[np.float32]
-Layers = Mapping[int, TokenClouds]
 
 _KIND = "repair"
 _SAME_MODEL = 0.98  # cosine of the probe's vectors
@@ -182,12 +178,8 @@ class Repair:
     def arrays(self) -> Arrays:
         """The fitted arrays by part and name."""
         parts = {"pooling": self.pooling, "vectors": self.vectors}
-        return {
-            f"{name}.{key}": value
-            for name, part in parts.items()
-            if part is not None
-            for key, value in part.arrays.items()
-        }
+        fitted = {name: part.arrays for name, part in parts.items() if part is not None}
+        return {f"{name}.{key}": value for name, arrays in fitted.items() for key, value in arrays.items()}
 
     @property
     def digest(self) -> str:
@@ -201,13 +193,7 @@ class Repair:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one safetensors file: fitted arrays as tensors, the rest as JSON in its metadata."""
         self.require_fit()
-        made_for = {
-            "model": self.model,
-            "revision": self.revision,
-            "evidence": self.evidence,
-            "options": self.options,
-            "dtype": self.dtype,
-        }
+        made_for = {name: getattr(self, name) for name in ("model", "revision", "evidence", "options", "dtype")}
         arrays = self.arrays if self.probe is None else {**self.arrays, "probe": self.probe}
         write_arrays(path, {"kind": _KIND, **self.to_dict(), **made_for}, arrays)
 

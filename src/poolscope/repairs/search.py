@@ -16,7 +16,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
@@ -24,20 +23,18 @@ from poolscope.encoders.capabilities import has_attention, token_counts
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Task, Trial, compare_scores
-from poolscope.evaluation.run import check_task, for_role
+from poolscope.evaluation.run import Vectors, check_task, for_role
 from poolscope.evaluation.scores import compared
+from poolscope.numbers import Array, Index
 from poolscope.numbers.bures import given_pairs
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking
-from poolscope.repairs.readings import Reading
-from poolscope.repairs.repair_file import Layers, Repair, combined, encode_at
+from poolscope.repairs.readings import Layers, Reading
+from poolscope.repairs.repair_file import Repair, combined, encode_at
 from poolscope.repairs.temperature.rules import Constant, Steps, TemperatureRule, fit_steps
 from poolscope.repairs.vectors import VectorRepair
 
 # -- re-ranking by the clouds -----------------------------------------------------------------------------------------
-
-Array = NDArray[Any]
-Index = NDArray[np.int64]
 
 
 def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Index, *, weight: float = 1.0) -> Array:
@@ -109,7 +106,7 @@ class Bench:
         return self.encode(None, layers=self.layers)
 
     @cached_property
-    def vectors(self) -> list[Array]:
+    def vectors(self) -> list[Vectors]:
         """The vectors of every side, of length 1, as the model is."""
         return [Repair().pooled(side, self.pooling) for side in self.sides]
 
@@ -159,7 +156,7 @@ class Bench:
         return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
 
     def try_vectors(
-        self, repair: Repair, others: Array, *, learnt_from: Array | None = None, name: str = "", doing: str = ""
+        self, repair: Repair, others: Vectors, *, learnt_from: Vectors | None = None, name: str = "", doing: str = ""
     ) -> Trial:
         """A repair of the vectors alone, learnt from vectors of `others` (texts that no query asks for), or of these.
 
@@ -221,8 +218,8 @@ class Search:
         self.bench = Bench(encoder, task, own_pooling(encoder), layers=layers, progress=progress)
         self.trials: list[Trial] = []
         self.notes: list[str] = []
-        self._scaled, self._highest = self.bench.sides, -np.inf  # the clouds of the best temperature so far
-        self._read, self._best_read = self.bench.sides, -np.inf  # and of the best reading
+        # Of each family the best trial so far, and its clouds: combinations need no further encoding.
+        self._best: dict[str, tuple[Trial, list[Layers]]] = {}
 
     def try_clouds(self, poolings: list[Pooling], repairs: list[VectorRepair], *, reranked: int) -> None:
         """What needs no second encoding."""
@@ -233,28 +230,19 @@ class Search:
             self.trials.append(self.bench.try_reranking(reranked))
 
     def try_readings(self, readings: Sequence[Reading]) -> None:
-        """Each reading encodes the texts again; the clouds of the best one are kept for the combinations."""
+        """Each reading encodes the texts again."""
         for reading in readings:
             try:
                 sides = self.bench.encode(None, reading=reading)
             except (InputError, ModelError) as error:
                 self.notes.append(f"Not tried: {reading.label}; {error}")
                 continue
-            if cut := sum(int((side[-1].truncated > 0).sum()) for side in sides) - self._cut:
+            if cut := _cut_texts(sides) - _cut_texts(self.bench.sides):
                 self.notes.append(f"{reading.label}: {cut:,} texts more than otherwise were cut to fit the model.")
-            trial = self._try(Repair(reading=reading), sides)
-            if trial is not None and trial.change.mean > self._best_read:
-                self._best_read, self._read = trial.change.mean, sides
-
-    @property
-    def _cut(self) -> int:
-        return sum(int((side[-1].truncated > 0).sum()) for side in self.bench.sides)
+            self._try(Repair(reading=reading), sides)
 
     def try_temperatures(self, rules: list[TemperatureRule]) -> None:
-        """Each temperature encodes the texts again, and from what the constants did a step rule is fitted and tried.
-
-        The clouds of the best one are kept for the combinations.
-        """
+        """Each temperature encodes the texts again, and from what the constants did a step rule is fitted and tried."""
         if rules and not has_attention(self.bench.encoder):
             kind = self.bench.encoder.card.kind
             self.notes.append(
@@ -264,22 +252,14 @@ class Search:
         tried: dict[float, Evaluation] = {}
         for rule in rules:
             try:
-                trial = self._try_temperature(rule)
+                trial = self._try(Repair(temperature=rule), self.bench.encode(rule))
             except ModelError as error:
                 self.notes.append(f"No temperature was tried: {error}")
                 return
             if trial is not None and isinstance(rule, Constant):
                 tried[rule.tau] = trial.evaluation
-        steps = self._fitted_steps(tried)
-        if steps is not None:
-            self._try_temperature(steps)
-
-    def _try_temperature(self, rule: TemperatureRule) -> Trial | None:
-        sides = self.bench.encode(rule)
-        trial = self._try(Repair(temperature=rule), sides)
-        if trial is not None and trial.change.mean > self._highest:
-            self._highest, self._scaled = trial.change.mean, sides
-        return trial
+        if (steps := self._fitted_steps(tried)) is not None:
+            self._try(Repair(temperature=steps), self.bench.encode(steps))
 
     def _fitted_steps(self, tried: Mapping[float, Evaluation]) -> Steps | None:
         """A step rule by the length of each unit's longest text; None where no bin gains, or all bins alike."""
@@ -298,13 +278,10 @@ class Search:
 
         A reading at a temperature is left out: its texts would have to be encoded once more.
         """
-        rising = sorted(self.trials, key=lambda trial: trial.change.mean)
-        best = {trial.family: trial.repair for trial in rising if trial.repair is not None}
-        for repair in combined(best):
-            if repair.reading is None or repair.temperature is None:
-                changed = self._scaled if repair.temperature is not None else self._read
-                plain = repair.reading is None and repair.temperature is None
-                self._try(repair, self.bench.sides if plain else changed)
+        for repair in combined({family: trial.repair for family, (trial, _) in self._best.items()}):
+            encoded = [name for name in ("reading", "temperature") if getattr(repair, name) is not None]
+            if len(encoded) < 2:
+                self._try(repair, self._best[encoded[0]][1] if encoded else self.bench.sides)
 
     def best(self) -> Trial | None:
         """The candidate with the largest gain on this half; None if none gains.
@@ -326,4 +303,11 @@ class Search:
             self.notes.append(f"Not tried: {repair.label}; {error}")
             return None
         self.trials.append(trial)
+        best, _ = self._best.get(trial.family, (trial, sides))
+        if trial.change.mean >= best.change.mean:
+            self._best[trial.family] = trial, sides
         return trial
+
+
+def _cut_texts(sides: Sequence[Layers]) -> int:
+    return sum(int((side[-1].truncated > 0).sum()) for side in sides)

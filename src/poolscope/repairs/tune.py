@@ -165,7 +165,12 @@ def decide(
     evidence = [
         f"{metric} of the model as it is: {chosen_on.value:.4f} {_interval(chosen_on)} on the half that chose, "
         f"{reported_on.value:.4f} {_interval(reported_on)} on the half that reports.",
-        *_compared_only(trials),
+        *(
+            f"For comparison, on the half that chose: {trial.name} {trial.change}; it needs the clouds at query time "
+            f"and is no repair of the vectors."
+            for trial in trials
+            if trial.repair is None
+        ),
     ]
     if selected is None or difference is None:
         return replace(_none_gained(fitted, chosen_on, count), evidence=tuple(evidence))
@@ -218,15 +223,6 @@ def _answer(held_out: int, unit: str, *, told: bool) -> str:
     if held_out >= FEWEST_HELD_OUT:
         return "No repair is shown to help, and none is ruled out"
     return f"Cannot be told with {held_out:,} held-out {unit} (needed: {FEWEST_HELD_OUT}), pass more texts"
-
-
-def _compared_only(trials: Sequence[Trial]) -> list[str]:
-    return [
-        f"For comparison, on the half that chose: {trial.name} {trial.change}; it needs the clouds at query time and "
-        f"is no repair of the vectors."
-        for trial in trials
-        if trial.repair is None
-    ]
 
 
 def _points(

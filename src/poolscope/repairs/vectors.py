@@ -16,7 +16,6 @@ import sys
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -29,7 +28,8 @@ from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
 from poolscope.files import atomic_path, refuse_special
-from poolscope.numbers.pooling import Arrays, Fitted
+from poolscope.numbers import Array
+from poolscope.numbers.pooling import Arrays, Fitted, is_whole
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
 
@@ -101,14 +101,10 @@ def open_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
 
 # -- the repairs ------------------------------------------------------------------------------------------------------
 
-Array = NDArray[np.float64]
 Vectors = NDArray[np.float32]
-
 _KIND = "vector repair"
 # A unit vector of which the map leaves less than this has no direction left but rounding.
 _NOTHING_LEFT = 1e-6
-
-
 _TABLES = ("default", "pandas", "polars")
 
 
@@ -239,15 +235,11 @@ class MeanRemoval(VectorRepair):
     """
 
     name: ClassVar[str] = "mean removal"
+    shown: ClassVar[str] = "{name}, {mode}"
     modes: ClassVar[tuple[str, ...]] = ("project", "subtract")
 
     def __init__(self, mode: str = "project") -> None:
         self.mode = mode
-
-    @property
-    def label(self) -> str:
-        """With the mode."""
-        return f"{self.name}, {self.mode}"
 
     @property
     def mean_norm(self) -> float:
@@ -275,19 +267,15 @@ class AllButTheTop(VectorRepair):
     """Subtract the mean, then remove the k directions of the largest variance (Mu & Viswanath, 2018)."""
 
     name: ClassVar[str] = "all but the top"
+    shown: ClassVar[str] = "{name} {k}"
     directions_: Array
 
     def __init__(self, k: int = 1) -> None:
         self.k = k
 
-    @property
-    def label(self) -> str:
-        """With k."""
-        return f"{self.name} {self.k}"
-
     def _learn(self, unit: Array) -> None:
         most = min(unit.shape) - 1
-        if not _is_whole(self.k) or not 1 <= self.k <= most:
+        if not is_whole(self.k) or not 1 <= self.k <= most:
             raise InputError(
                 f"k: received {self.k!r} for {len(unit)} vectors of dimension {unit.shape[1]}; allowed: 1 to {most}."
             )
@@ -337,7 +325,7 @@ class Whitening(VectorRepair):
     def _learn(self, unit: Array) -> None:
         texts, dimension = unit.shape
         wanted = dimension if self.components is None else self.components
-        if not _is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
+        if not is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
             raise InputError(
                 f"components: received {wanted!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "
                 f"{min(texts - 1, dimension)}. Fit on more vectors than dimensions, or ask for fewer components."
@@ -376,16 +364,12 @@ class EmbedFilter(VectorRepair):
     """
 
     name: ClassVar[str] = "embed filter"
+    shown: ClassVar[str] = "{name}, {low:.0%} to {high:.0%}"
     basis_: Array
 
     def __init__(self, low: float = 0.05, high: float = 0.95) -> None:
         self.low = low
         self.high = high
-
-    @property
-    def label(self) -> str:
-        """With the part of the spectrum that is kept."""
-        return f"{self.name}, {self.low:.0%} to {self.high:.0%}"
 
     def with_table(self, table: ArrayLike) -> Self:
         """The same, for a model with this table of output words (vocabulary × d)."""
@@ -429,11 +413,6 @@ def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
     content, arrays = read_arrays(path, _KIND)
     repair: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
     return repair
-
-
-def _is_whole(value: Any) -> bool:
-    """A whole number of Python or numpy."""
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _level_of_caller() -> int:

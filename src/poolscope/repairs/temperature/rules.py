@@ -55,7 +55,9 @@ class TemperatureRule(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON types; `rule_from_dict` makes the rule again."""
-        return {"kind": self.kind, **_plain(asdict(self))}  # type: ignore[call-overload]
+        fields: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {"kind": self.kind, **values}
 
 
 @dataclass(frozen=True)
@@ -267,10 +269,6 @@ def checked_temperature(tau: Any, *, subject: str = "tau") -> float:
 
 def _is_number(value: Any) -> bool:
     return hasattr(value, "__float__") and not isinstance(value, bool | str) and not getattr(value, "ndim", 0)
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, Sequence) else value for name, value in values.items()}
 
 
 def checked_role(role: str | None) -> str:

@@ -236,20 +236,13 @@ def keep_rule(model: Any, tau: Any) -> Applied:
 
 def apply_saved(model: Any) -> Applied:
     """Run a loaded model by the rule in its configuration from now on."""
-    rules = [saved_rule(part.config) for part in outermost_models(model).values()]
-    rule = rules[0]
-    if rule is None or any(other != rule for other in rules):
+    first, *others = (getattr(part.config, CONFIG_KEY, None) for part in outermost_models(model).values())
+    if first is None or any(kept != first for kept in others):
         raise InputError(
             f"model: received a {type(model).__name__} whose configuration keeps no temperature rule, or parts of it "
             f"different ones; needed: one that was saved after poolscope.repairs.keep_rule(model, tau)."
         )
-    return _apply(model, rule)
-
-
-def saved_rule(config: Any) -> TemperatureRule | None:
-    """The rule that a configuration keeps, None if it keeps none."""
-    kept = getattr(config, CONFIG_KEY, None)
-    return None if kept is None else rule_from_dict(kept)
+    return _apply(model, rule_from_dict(first))
 
 
 def _first_module(model: Any) -> Any | None:
@@ -327,7 +320,9 @@ def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> 
         _bake(part, rule.tau)
         _check_equal(part, original, rule.tau)
     if target is not None:
-        _save(baked, target, rule.tau)
+        with atomic_folder(target) as temporary:  # the whole folder or none of it
+            baked.save_pretrained(str(temporary))
+            _note_in_card(temporary / "README.md", rule.tau)
     return baked
 
 
@@ -354,7 +349,7 @@ def _linear_in_logits(module: Any) -> Iterator[Any]:
     """The parameters of an attention module that are to be divided, or the parts of them (views)."""
     norm = getattr(module, "q_norm", None)
     if norm is not None:  # it would undo what is done to the projection before it
-        yield _NormWeight(norm) if _adds_one(norm) else norm.weight
+        yield _NormWeight(norm) if "Gemma" in type(norm).__name__ else norm.weight
         return
     projected = False
     for name in (*_QUERIES, *_BESIDE):
@@ -389,13 +384,8 @@ def _fused_queries(module: Any) -> list[Any] | None:
     return None
 
 
-def _adds_one(norm: Any) -> bool:
-    """Does the norm multiply by 1 + weight, as Gemma's do?"""
-    return "Gemma" in type(norm).__name__
-
-
 class _NormWeight:
-    """The weight w of a norm that multiplies by 1 + w; dividing it divides the factor."""
+    """The weight w of a norm that multiplies by 1 + w, as Gemma's do; dividing it divides the factor."""
 
     def __init__(self, norm: Any) -> None:
         self._norm = norm
@@ -428,13 +418,6 @@ def _free(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"folder: received {folder}, where something is already; choose a new or an empty folder.")
     return folder
-
-
-def _save(model: Any, target: Path, tau: float) -> None:
-    """The whole folder or none of it: written beside its place, then moved there."""
-    with atomic_folder(target) as temporary:
-        model.save_pretrained(str(temporary))
-        _note_in_card(temporary / "README.md", tau)
 
 
 def _note_in_card(card: Path, tau: float) -> None:
