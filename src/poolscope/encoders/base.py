@@ -99,6 +99,11 @@ class ModelCard:
     parameters: int | None = None
     quantization: str | None = None
 
+    @property
+    def last(self) -> int:
+        """The number of the last layer; −1 where the model does not say how many it has."""
+        return -1 if self.layers is None else self.layers
+
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, so that the dictionary equals itself after a round trip through JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers, check_texts, resolve_prompt
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.tokens import Tokens, Vocabulary, tokenize_prompted
+from poolscope.encoders.tokens import Tokens, Vocabulary, offsets_of, tokenize_prompted
 from poolscope.errors import InputError, ModelError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class BatchPlan:
     @property
     def offsets(self) -> NDArray[np.int64]:
         """Where the cloud of each text starts and ends in the finished token matrix."""
-        return np.concatenate([[0], np.cumsum(self.kept)]).astype(np.int64)
+        return offsets_of(self.kept)
 
     def __len__(self) -> int:
         return len(self._cuts) - 1
@@ -254,7 +254,7 @@ class BatchedEncoder:
             matrices = run_batches(plan, workers, progress=progress)
         about = {"model": self.card.to_dict(), "options": self.options.content()}
         return {
-            layer: plan_clouds(texts, plan, matrices[number], {**about, "layer": layer})
+            layer: token_clouds(texts, plan.tokens, matrices[number], {**about, "layer": layer}, skip=plan.skip)
             for layer, number in wanted.items()
         }
 
@@ -336,12 +336,18 @@ class BatchedEncoder:
         return len(ids) - int(len(ids) > 0 and int(ids[-1]) in special_ids)
 
 
-def plan_clouds(
-    texts: Sequence[str], plan: BatchPlan, matrix: NDArray[Any], provenance: Mapping[str, Any]
+def token_clouds(
+    texts: Sequence[str],
+    tokens: Tokens,
+    matrix: NDArray[Any],
+    provenance: Mapping[str, Any],
+    *,
+    skip: int | NDArray[np.int64] = 0,
 ) -> TokenClouds:
-    """The clouds of planned texts from the finished token matrix (Σ kept × d)."""
-    tokens, offsets = plan.tokens, plan.offsets
-    ids = tokens.ids[_ragged(tokens.offsets[1:] - plan.kept, plan.kept)]
+    """The clouds of texts from the finished matrix of their tokens (Σ kept × d), of which `skip` were left out."""
+    kept = np.asarray(tokens.lengths - skip)
+    offsets = offsets_of(kept)
+    ids = tokens.ids[_ragged(tokens.offsets[1:] - kept, kept)]
     return TokenClouds.from_matrix(
         matrix,
         offsets,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.encoders.base import Progress, TokenEncoder, check_layers
+from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.batching import run_batches
 from poolscope.encoders.capabilities import attention_of, has_attention, planner_of
 from poolscope.encoders.pooling import TextPooling
@@ -89,9 +89,8 @@ class TokenInputs:
         card, tokens = self.encoder.card, Tokens.join([row.tolist() for row in framed], [0] * len(framed))
         self.encoded += len(tokens.ids)
         plan = replace(self._whole.plan([_WORD]), tokens=tokens)
-        number = check_layers(None, card.layers, name=card.name)[-1]
-        with self.encoder.workers([number], len(plan)) as workers:
-            matrix = run_batches(plan, workers, progress=progress)[number]
+        with self.encoder.workers([card.last], len(plan)) as workers:
+            matrix = run_batches(plan, workers, progress=progress)[card.last]
         return TextPooling(card).vectors(matrix, plan.offsets)
 
     def _frame(self) -> tuple[Ids, Ids]:
@@ -140,16 +139,15 @@ class TokenInputs:
             # Padding may be moved past the end of the table; nobody looks at it.
             return (positions.clamp_(max=module.num_embeddings - 1), *args[1:])
 
-        handles = [table.register_forward_pre_hook(move) for table in self.position_tables()]
-        if not handles:
+        tables = self.position_tables()
+        if not tables:
             raise ModelError(f"{self.encoder.card.name} has no table of absolute positions that could be moved along.")
         before, self._offset = self._offset, offset
-        try:
+        with ExitStack() as hooks:
+            hooks.callback(setattr, self, "_offset", before)
+            for table in tables:
+                hooks.enter_context(table.register_forward_pre_hook(move))
             yield
-        finally:
-            self._offset = before
-            for handle in handles:
-                handle.remove()
 
 
 def as_inputs(encoder: TokenEncoder | TokenInputs) -> TokenInputs:

@@ -156,7 +156,7 @@ class OnnxBackend:
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[Sequence[Forward]]:
         """The session, for several threads on a CPU, if only the last layer is wanted, which is what the file gives."""
-        last = -1 if self._card.layers is None else self._card.layers
+        last = self._card.last
         if list(numbers) != [last] and self.twin.get() is None:
             raise ModelError(f"{self._card.name}: an ONNX graph gives its last layer only. {self.twin.missing}")
         if (backend := self._on_torch()) is not None:
@@ -349,7 +349,7 @@ def _check_agreement(backend: OnnxBackend, twin: TorchBackend, vocabulary: int) 
     mask = np.arange(length) < np.array([[length], [length // 2]]) if backend.padding else np.ones((2, length), bool)
     batch = Batch(ids, mask, mask, None, np.arange(int(mask.sum())))
     expected = backend.state(batch)
-    last = -1 if backend._card.layers is None else backend._card.layers
+    last = backend._card.last
     with twin.workers([last]) as functions:
         received = functions[0](batch)[last]
     difference = float(np.abs(received - expected).max() / max(1.0, float(np.abs(expected).max())))

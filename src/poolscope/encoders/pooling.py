@@ -18,7 +18,7 @@ from scipy.special import erf
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, TokenEncoder
-from poolscope.encoders.capabilities import steps_after
+from poolscope.encoders.capabilities import as_numpy, steps_after
 from poolscope.encoders.declaration import module_folders, read_settings
 from poolscope.errors import InputError, ModelError, require
 from poolscope.numbers.pooling import (
@@ -283,7 +283,7 @@ def _of_folder(place: Path, kind: str, *, name: str) -> Step:
         reason = "its weights are pickled" if kind in ("Dense", "LayerNorm") else "it is no Dense or LayerNorm"
         raise ModelError(f"{name}: the module {kind} in {place.name} cannot be applied ({reason}).")
     tensors = require("safetensors.torch", "torch").load_file(weights)
-    arrays = {key.rpartition(".")[2]: _array(value) for key, value in tensors.items()}
+    arrays = {key.rpartition(".")[2]: as_numpy(value, "float64") for key, value in tensors.items()}
     settings = read_settings(place / "config.json")
     activation = str(settings.get("activation_function", "Identity")).rpartition(".")[2]
     return _step(kind, arrays["weight"], arrays.get("bias"), activation, name=name)
@@ -302,9 +302,9 @@ def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
         part = getattr(module, "linear", None) or getattr(module, "norm", None)
         if kind not in ("Dense", "LayerNorm") or part is None:
             raise ModelError(f"{name}: the module {kind} cannot be applied (it is no Dense or LayerNorm).")
-        bias = None if part.bias is None else _array(part.bias)
+        bias = None if part.bias is None else as_numpy(part.bias, "float64")
         activation = type(getattr(module, "activation_function", None)).__name__ if kind == "Dense" else "Identity"
-        steps.append(_step(kind, _array(part.weight), bias, activation, name=name))
+        steps.append(_step(kind, as_numpy(part.weight, "float64"), bias, activation, name=name))
     return _that_matter(steps)
 
 
@@ -317,14 +317,10 @@ def _step(kind: str, weight: Array, bias: Array | None, activation: str, *, name
     return Step(kind, weight, bias, activation)
 
 
-def _array(tensor: Any) -> Array:
-    values: Array = tensor.detach().double().cpu().numpy()
-    return values
-
-
 def pooler_of(model: Any) -> Step | None:
     """BERT's own pooler, a Dense layer on the first token that some runtimes give for a text vector; None if none."""
     dense = getattr(getattr(model, "pooler", None), "dense", None)
     if dense is None or dense.weight.ndim != 2 or dense.weight.shape[0] != dense.weight.shape[1]:
         return None
-    return Step("Dense", _array(dense.weight), None if dense.bias is None else _array(dense.bias), "Tanh")
+    bias = None if dense.bias is None else as_numpy(dense.bias, "float64")
+    return Step("Dense", as_numpy(dense.weight, "float64"), bias, "Tanh")

@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -105,12 +105,10 @@ def _two_layers_only(model: Any) -> Iterator[None]:
         raise PoolscopeError("two layers were tried")
 
     longest = max((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), key=len, default=())
-    hooks = [layer.register_forward_pre_hook(stop) for layer in longest[2:3]]
-    try:
+    with ExitStack() as hooks:
+        for layer in longest[2:3]:
+            hooks.enter_context(layer.register_forward_pre_hook(stop))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def load_router(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:

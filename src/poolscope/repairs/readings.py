@@ -14,7 +14,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from poolscope.capture.values import Part, handed_on
+from poolscope.capture.model import Part, handed_on
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.batching import BatchPlan
