@@ -166,20 +166,6 @@ def _keep_residual(current: _Pass, Y: Any) -> None:
         current.seen.setdefault("Y", Y)
 
 
-def check_layer(layer: LayerCapture, before: LayerCapture | None, mask: Any, *, subject: str) -> None:
-    """Refuse a layer whose pieces do not give what the model computed; `before` is the layer before it, if captured."""
-    piece = f"layer {layer.number}"
-    if before is not None and before.number == layer.number - 1 and not equal(before.X, layer.H, mask):
-        raise hidden(subject, f"the step into {piece}", "the output of the layer before is not its input")
-    check_weights(layer.A, mask, subject=subject, number=layer.number)
-    if not close(recomposed(layer.A, layer.U, layer.site.projections, mask), layer.projected, mask):
-        raise hidden(
-            subject, f"the attention branch of {piece}", "A, U, W_V and W_O do not give what its output projection gave"
-        )
-    if not is_sum(layer.Y, layer.H, layer.Z, mask):
-        raise hidden(subject, f"the residual sum of {piece}", "H + Z is not what its next module received")
-
-
 # -- what is handed out -----------------------------------------------------------------------------------------------
 
 
@@ -367,11 +353,14 @@ class OpenModel:
 
 
 class _Checked:
-    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch."""
+    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch.
+
+    Refused is a layer whose pieces do not give what the model computed.
+    """
 
     def __init__(self, visitor: Visitor, batch: Batch, subject: str) -> None:
         self._visitor = visitor
-        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]  # the longest, and the most padded
+        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]
         self._mask = batch.mask[self._texts]
         self._subject = subject
         self._before: LayerCapture | None = None
@@ -382,9 +371,21 @@ class _Checked:
         mask = torch.from_numpy(self._mask).to(layer.H.device)
         pieces = ("H", "U", "projected", "Z", "Y", "X", "A")
         few = replace(layer, **{piece: getattr(layer, piece)[self._texts] for piece in pieces})
-        check_layer(few, self._before, mask, subject=self._subject)
+        self._check(few, self._before, mask, f"layer {layer.number}")
         self._before = few
         self._visitor.add(layer)
+
+    def _check(self, layer: LayerCapture, before: LayerCapture | None, mask: Any, piece: str) -> None:
+        """By its own sums, and beside the layer before it, if that was captured."""
+        subject = self._subject
+        if before is not None and before.number == layer.number - 1 and not equal(before.X, layer.H, mask):
+            raise hidden(subject, f"the step into {piece}", "the output of the layer before is not its input")
+        check_weights(layer.A, mask, subject=subject, number=layer.number)
+        if not close(recomposed(layer.A, layer.U, layer.site.projections, mask), layer.projected, mask):
+            why = "A, U, W_V and W_O do not give what its output projection gave"
+            raise hidden(subject, f"the attention branch of {piece}", why)
+        if not is_sum(layer.Y, layer.H, layer.Z, mask):
+            raise hidden(subject, f"the residual sum of {piece}", "H + Z is not what its next module received")
 
 
 # -- one call ---------------------------------------------------------------------------------------------------------
@@ -497,7 +498,8 @@ def _gathering(sites: Sequence[Site], part: Part, *, name: str) -> Iterator[list
     """While open, the one entry of the list is the sum over these layers of what passed in the last batch."""
     sums: list[Any] = []
 
-    def add(output: Any) -> None:
+    def add(columns: list[int] | None, module: Any, args: Any, output: Any) -> None:
+        output = output if columns is None else output[..., columns]
         if not sums:
             sums.append(output.float())
         elif sums[0].shape != output.shape:
@@ -508,13 +510,10 @@ def _gathering(sites: Sequence[Site], part: Part, *, name: str) -> Iterator[list
         else:
             sums[0] = sums[0] + output.float()
 
-    def hook(columns: list[int] | None) -> Any:
-        return lambda module, args, output: add(output if columns is None else output[..., columns])
-
     with ExitStack() as hooks:
         for site in sites:
             projections = site.projections
             taken = projections.value if part == "values" else projections.output
             columns = list(projections.columns) if part == "values" and projections.merged else None
-            hooks.enter_context(taken.module.register_forward_hook(hook(columns)))
+            hooks.enter_context(taken.module.register_forward_hook(partial(add, columns)))
         yield sums

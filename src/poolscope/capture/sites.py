@@ -112,23 +112,18 @@ class Projections:
     def _spectral(self) -> tuple[Array, Array]:
         """‖W_V‖₂ and ‖W_V W_O‖₂, from W_VᵀW_V, which both need."""
         squared = _squared(self.value_weights)
-        return _largest_roots(squared), _product_norms(squared, _squared(self.output_weights.swapaxes(1, 2)))
+        return _largest_roots(squared), product_norms(squared, _squared(self.output_weights.swapaxes(1, 2)))
 
 
 def product_norms(left: Array, right: Array) -> Array:
-    """Spectral norms of the products left·right (k × m × r) · (k × r × n), r small, without forming them.
+    """Spectral norms of products PQ (k × m × r) · (k × r × n), r small, from left = PᵀP and right = QQᵀ (k × r × r).
 
-    With leftᵀleft = LLᵀ, ‖left·right‖₂² is the largest eigenvalue of Lᵀ(right·rightᵀ)L: an r × r matrix in place of
-    m × n. Squaring takes no digits from a largest value.
+    With left = LLᵀ, ‖PQ‖₂² is the largest eigenvalue of Lᵀ·right·L: an r × r matrix in place of m × n. Squaring takes
+    no digits from a largest value.
 
-    >>> product_norms(np.array([[[3.0], [4.0]]]), np.array([[[0.0, 2.0]]])).tolist()
+    >>> product_norms(np.array([[[25.0]]]), np.array([[[4.0]]])).tolist()
     [10.0]
     """
-    return _product_norms(_squared(left), _squared(right.swapaxes(1, 2)))
-
-
-def _product_norms(left: Array, right: Array) -> Array:
-    """The same from leftᵀleft and right·rightᵀ (k × r × r)."""
     try:
         factors = np.linalg.cholesky(left)
     except np.linalg.LinAlgError:  # not of full rank, as where a head was pruned

@@ -212,7 +212,7 @@ def vocabulary_of(encoder: TokenEncoder) -> Vocabulary | None:
 
 
 def takes_tokens(encoder: TokenEncoder) -> bool:
-    """Can it be given token ids instead of texts (`poolscope.encoders.inputs.TokenInputs`)?"""
+    """Can it be given token ids instead of texts (`poolscope.encoders.batching.TokenInputs`)?"""
     return has(encoder, "plan")
 
 

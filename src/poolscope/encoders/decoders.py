@@ -25,7 +25,7 @@ from poolscope.encoders.capabilities import (
     unembedding_of,
     with_options,
 )
-from poolscope.encoders.declaration import BOTH_WAYS_TYPE, safetensors_header
+from poolscope.encoders.folders import BOTH_WAYS_TYPE, safetensors_header
 from poolscope.errors import ModelError, require
 from poolscope.numbers import Array, Index
 from poolscope.numbers.moments import Spans, window_bounds

@@ -34,7 +34,7 @@ from poolscope.encoders.base import (
 )
 from poolscope.encoders.batching import token_clouds
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.declaration import (
+from poolscope.encoders.folders import (
     Declaration,
     digest_model,
     file_digest,

@@ -222,7 +222,8 @@ class Vocabulary:
 
     def names(self, ids: Iterable[int]) -> list[str]:
         """The names of ids; an id that the tokenizer lacks is named by its number."""
-        return [_readable(self.name_of(int(k)), int(k)) for k in ids]
+        named = ((int(k), self.name_of(int(k))) for k in ids)
+        return [f"#{k}" if name is None else name for k, name in named]
 
     def text(self, ids: Iterable[int]) -> str:
         """The ids as people read them; the names with blanks between them where they cannot be joined."""
@@ -247,10 +248,6 @@ def check_vocabulary(vocabulary: Vocabulary, rows: int | None, *, name: str) -> 
             f"{table}; it is not the one that the model was trained with. Put the model's own tokenizer files "
             f"beside its weights (tokenizer.json, vocab.txt, …), or pass its own tokenizer."
         )
-
-
-def _readable(name: str | None, number: int) -> str:
-    return f"#{number}" if name is None else name
 
 
 # -- chat templates ---------------------------------------------------------------------------------------------------

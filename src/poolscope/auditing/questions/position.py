@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold
-from poolscope.encoders.inputs import TokenInputs
+from poolscope.encoders.batching import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from poolscope.encoders import Progress, TokenEncoder
-from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
+from poolscope.encoders.batching import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import LengthPart
 from poolscope.numbers.cosines import PairCosine, pair_cosine
