@@ -244,12 +244,11 @@ class TokenRuler:
 
     def _limit(self, tokens: int | None) -> int:
         name = self._encoder.card.name
-        if tokens is None and self._longest is None:
+        limit = self._longest if tokens is None else tokens
+        if limit is None:
             raise InputError(
                 f"tokens: received none, and {name} declares no limit. Say how many tokens a chunk may have."
             )
-        limit = self._longest if tokens is None else tokens
-        assert limit is not None
         if isinstance(limit, bool) or not isinstance(limit, int) or limit <= self.added:
             raise InputError(
                 f"tokens: received {limit!r}; allowed: a whole number of more than {self.added}, which the special "
