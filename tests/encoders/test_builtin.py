@@ -13,7 +13,7 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode, named
-from poolscope.encoders.declaration import setting_files
+from poolscope.encoders.folders import setting_files
 from poolscope.encoders.named import is_hub_name, stored_vocabulary
 from poolscope.errors import InputError, MissingExtraError, ModelError
 from tiny_models import TEXTS, declare, save_model

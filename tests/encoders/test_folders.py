@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from poolscope.encoders import as_encoder
-from poolscope.encoders.declaration import safetensors_header
+from poolscope.encoders.folders import safetensors_header
 from poolscope.errors import ModelError
 from tiny_models import declare, save_model, write
 

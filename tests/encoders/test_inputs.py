@@ -8,7 +8,7 @@ import torch
 
 from length_data import word_model, word_texts
 from poolscope import as_encoder, encode
-from poolscope.encoders.inputs import TokenInputs
+from poolscope.encoders.batching import TokenInputs
 from poolscope.errors import InputError, ModelError
 from tiny_models import declare, save_model
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import linear, scaled_dot_product_attention
 
 from poolscope import as_encoder
-from poolscope.encoders import native, packed
+from poolscope.encoders import packed
 from poolscope.numbers.bures.native import copy_name
 from tiny_models import TEXTS, tiny_model, tiny_tokenizer
 
@@ -18,7 +18,7 @@ def one_core():
     """A core for itself, and the kernel; a folder that has lost it fails, since a skip would hide that."""
     if copy_name() not in ("v3", "v4"):
         pytest.skip("the kernel of encoders is for AVX2, which is missing here or not wanted (POOLSCOPE_KERNEL)")
-    if native.library() is None:
+    if packed.library() is None:
         pytest.fail("no kernel of encoders. Build it: python -m pip install --editable . (with gcc or clang)")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -32,7 +32,7 @@ def test_a_product_is_that_of_torch(count, depth, columns):
     torch.manual_seed(0)
     rows, weight, bias = torch.randn(2, count, depth), torch.randn(columns, depth), torch.randn(columns)
     for added in (bias, None):
-        out = native.product(rows, native.panels(weight), added)
+        out = packed.product(rows, packed.panels(weight), added)
         exact = linear(rows.double(), weight.double(), None if added is None else added.double())
         assert out.shape == exact.shape
         assert (out - exact).abs().max() < 1e-5 * depth**0.5
@@ -50,24 +50,24 @@ def test_attention_stays_within_each_text(width, size):
     lengths = [1, 7, 16, 17, 401, 33]
     wide = torch.randn(sum(lengths), 3 * 2 * width)
     query, key, value = (heads(part, width) for part in wide.split(2 * width, dim=1))
-    assert native.attends(query, key, value)
-    out = native.attention(query * size, key, value, lengths=lengths, scale=0.3)
+    assert packed.attends(query, key, value)
+    out = packed.attention(query * size, key, value, lengths=lengths, scale=0.3)
     parts = zip(*(row.double().split(lengths, dim=2) for row in (query * size, key, value)), strict=True)
     exact = torch.cat([scaled_dot_product_attention(*part, scale=0.3) for part in parts], dim=2)
     assert (out - exact).abs().max() < 1e-6 * max(1, 4 * size)
     key[0, 0, 1] = torch.nan  # of the second text
-    first, second, *rest = native.attention(query, key, value, lengths=lengths, scale=0.3).split(lengths, dim=2)
+    first, second, *rest = packed.attention(query, key, value, lengths=lengths, scale=0.3).split(lengths, dim=2)
     assert second[0, 0].isnan().all()
     assert not any(part.isnan().any() for part in (first, second[0, 1], *rest))
 
 
 def test_attention_of_other_kinds_is_refused():
     rows = torch.zeros(1, 2, 5, 16)
-    assert native.attends(rows, rows, rows)
-    assert not native.attends(rows.double(), rows.double(), rows.double())
-    assert not native.attends(rows, rows[:, :1], rows[:, :1])  # fewer heads of keys than of queries
-    assert not native.attends(*[torch.zeros(1, 2, 5, 8)] * 3)
-    assert not native.attends(*[torch.zeros(1, 2, 16, 5).transpose(2, 3)] * 3)
+    assert packed.attends(rows, rows, rows)
+    assert not packed.attends(rows.double(), rows.double(), rows.double())
+    assert not packed.attends(rows, rows[:, :1], rows[:, :1])  # fewer heads of keys than of queries
+    assert not packed.attends(*[torch.zeros(1, 2, 5, 8)] * 3)
+    assert not packed.attends(*[torch.zeros(1, 2, 16, 5).transpose(2, 3)] * 3)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_attention_of_other_kinds_is_refused():
 def test_a_model_gives_the_same_vectors(monkeypatch, kind, threads, used):
     calls = set()
     for name in ("product", "attention"):
-        run = getattr(native, name)
-        monkeypatch.setattr(native, name, lambda *a, run=run, name=name, **k: calls.add(name) or run(*a, **k))
+        run = getattr(packed, name)
+        monkeypatch.setattr(packed, name, lambda *a, run=run, name=name, **k: calls.add(name) or run(*a, **k))
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
     model = tiny_model(kind, hidden_size=32, intermediate_size=48)
     encoder = as_encoder((model, tiny_tokenizer()), batch_tokens=24)

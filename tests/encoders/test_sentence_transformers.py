@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from poolscope.encoders import as_encoder, encode
-from poolscope.encoders.declaration import read_declaration
+from poolscope.encoders.folders import read_declaration
 from poolscope.errors import InputError, ModelError
 from tiny_models import DIMENSION, POSITIONS, TEXTS, declare, save_model, tiny_tokenizer, write
 

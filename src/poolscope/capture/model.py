@@ -8,11 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,10 +32,11 @@ from poolscope.capture.sites import (
     recomposed,
     trace,
 )
-from poolscope.encoders import Progress, as_encoder
+from poolscope.clouds import TokenClouds
+from poolscope.encoders import Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
-from poolscope.encoders.batching import Batch, Forward
-from poolscope.encoders.capabilities import attention_of, planner_of
+from poolscope.encoders.batching import Batch, BatchPlan, Forward, run_batches, token_clouds
+from poolscope.encoders.capabilities import as_numpy, attention_of, options_of, planner_of
 from poolscope.errors import InputError, ModelError
 
 # -- watching a pass --------------------------------------------------------------------------------------------------
@@ -91,15 +93,23 @@ class Observer:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Install the hooks; remove them at the end, come what may."""
-        handles: list[Any] = []
-        try:
-            for register, hook in self._hooks():
-                handles.append(register(hook))
+        """Install the hooks, on a module that several layers share once; remove them at the end, come what may."""
+        known = set()
+        with ExitStack() as hooks:
+            for site in self._sites:
+                parts: tuple[tuple[Any, bool, Callable[[_Pass, Any], None]], ...] = (
+                    (site.block, True, _open),
+                    (site.projections.value.module, True, partial(_keep, "U")),
+                    (site.projections.output.module, False, partial(_keep, "projected")),
+                    (site.branch, False, partial(_keep, "Z")),
+                    (site.residual, True, _keep_residual),
+                    (site.block, False, self._close),
+                )
+                for role, (module, inwards, note) in enumerate(parts):
+                    if (id(module), role) not in known:
+                        known.add((id(module), role))
+                        hooks.enter_context(self._hooked(module, note, inwards=inwards))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     @contextmanager
     def watching(self, visitor: Visitor) -> Iterator[None]:
@@ -117,41 +127,18 @@ class Observer:
                 f"a first pass went through {len(self._sites)} of them and a later one through {current.done}",
             )
 
-    def _hooks(self) -> Iterator[tuple[Callable[[Any], Any], Any]]:
-        """How to register each hook; a module that several layers share is hooked once."""
-        known = set()
-        for site in self._sites:
-            parts = (
-                (site.block, self._inwards(_open)),
-                (site.projections.value.module, self._inwards(partial(_keep, "U"))),
-                (site.projections.output.module, self._outwards(partial(_keep, "projected"))),
-                (site.branch, self._outwards(partial(_keep, "Z"))),
-                (site.residual, self._inwards(_keep_residual)),
-                (site.block, self._outwards(self._close)),
+    def _hooked(self, module: Any, note: Callable[[_Pass, Any], None], *, inwards: bool) -> Any:
+        """A hook that notes the input or the output of a module, if this thread's pass is watched."""
+
+        def tell(values: Any) -> None:
+            if (current := getattr(self._local, "current", None)) is not None:
+                note(current, first_tensor(values))
+
+        if inwards:
+            return module.register_forward_pre_hook(
+                lambda module, args, kwargs: tell((*args, kwargs.get("hidden_states"))), with_kwargs=True
             )
-            for role, (module, (inwards, hook)) in enumerate(parts):
-                if (id(module), role) not in known:
-                    known.add((id(module), role))
-                    before = partial(module.register_forward_pre_hook, with_kwargs=True)
-                    yield before if inwards else module.register_forward_hook, hook
-
-    def _inwards(self, note: Callable[[_Pass, Any], None]) -> tuple[bool, Any]:
-        """A hook that notes the input of a module, if this thread's pass is watched."""
-
-        def hook(module: Any, args: Any, kwargs: Any) -> None:
-            if (current := getattr(self._local, "current", None)) is not None:
-                note(current, first_tensor((*args, kwargs.get("hidden_states"))))
-
-        return True, hook
-
-    def _outwards(self, note: Callable[[_Pass, Any], None]) -> tuple[bool, Any]:
-        """A hook that notes the output of a module, if this thread's pass is watched."""
-
-        def hook(module: Any, args: Any, output: Any) -> None:
-            if (current := getattr(self._local, "current", None)) is not None:
-                note(current, first_tensor(output))
-
-        return False, hook
+        return module.register_forward_hook(lambda module, args, output: tell(output))
 
     def _attend(self, weights: Callable[[], Any]) -> None:
         current: _Pass = self._local.current
@@ -177,25 +164,6 @@ def _keep(letter: str, current: _Pass, tensor: Any) -> None:
 def _keep_residual(current: _Pass, Y: Any) -> None:
     if "Z" in current.seen:  # before the branch ends, the same module may serve something else
         current.seen.setdefault("Y", Y)
-
-
-def check_layer(layer: LayerCapture, before: LayerCapture | None, mask: Any, *, subject: str) -> None:
-    """Refuse a layer whose pieces do not give what the model computed; `before` is the layer before it, if captured."""
-    piece = f"layer {layer.number}"
-    if before is not None and before.number == layer.number - 1 and not equal(before.X, layer.H, mask):
-        raise hidden(subject, f"the step into {piece}", "the output of the layer before is not its input")
-    check_weights(layer.A, mask, subject=subject, number=layer.number)
-    if not close(recomposed(layer.A, layer.U, layer.site.projections, mask), layer.projected, mask):
-        raise hidden(
-            subject, f"the attention branch of {piece}", "A, U, W_V and W_O do not give what its output projection gave"
-        )
-    if not is_sum(layer.Y, layer.H, layer.Z, mask):
-        raise hidden(subject, f"the residual sum of {piece}", "H + Z is not what its next module received")
-
-
-# -- the model --------------------------------------------------------------------------------------------------------
-
-V = TypeVar("V", bound=Visitor)
 
 
 # -- what is handed out -----------------------------------------------------------------------------------------------
@@ -258,35 +226,15 @@ class CapturedBatch:
 
 
 def _cut(layer: LayerCapture, row: int, n: int) -> TextLayer:
-    def tokens(tensor: Any) -> NDArray[Any]:
-        return to_numpy(tensor[row, :n])
-
-    return TextLayer(
-        number=layer.number,
-        site=layer.site,
-        H=tokens(layer.H),
-        U=tokens(layer.U),
-        Z=tokens(layer.Z),
-        Y=tokens(layer.Y),
-        X=tokens(layer.X),
-        A=weights_to_numpy(layer.A[row, :, :n, :n]),
-    )
+    states = {letter: as_numpy(getattr(layer, letter)[row, :n]) for letter in "HUZYX"}
+    return TextLayer(number=layer.number, site=layer.site, A=weights_to_numpy(layer.A[row, :, :n, :n]), **states)
 
 
 def weights_to_numpy(weights: Any) -> NDArray[Any]:
     """Attention weights as numpy, in float32 at least: sums over many tokens need it."""
     import torch
 
-    return to_numpy(weights.to(torch.promote_types(weights.dtype, torch.float32)))
-
-
-def to_numpy(tensor: Any) -> NDArray[Any]:
-    """A tensor as numpy; bfloat16, which numpy does not know, as float32."""
-    import torch
-
-    tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
-    result: NDArray[Any] = tensor.cpu().numpy()
-    return result
+    return as_numpy(weights.to(torch.promote_types(weights.dtype, torch.float32)))
 
 
 def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
@@ -296,10 +244,13 @@ def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
     rows = tensor.flatten(0, 1)
     if not mask.all():  # by their places: several times as fast as by the mask itself
         rows = rows.index_select(0, torch.from_numpy(np.flatnonzero(mask)).to(tensor.device))
-    return to_numpy(rows)
+    return as_numpy(rows)
 
 
 # -- the model --------------------------------------------------------------------------------------------------------
+
+
+V = TypeVar("V", bound=Visitor)
 
 
 @dataclass(frozen=True)
@@ -330,7 +281,7 @@ class OpenModel:
                 f"{self.subject}: received a model that was compiled in place, whose layers cannot be watched; allowed "
                 f"is the model as it was loaded. Load it again, and compile it afterwards."
             )
-        passed = trace(self._model, self._forward, positions=encoder.card.positions)
+        passed = trace(encoder)
         self.sites = find_sites(passed, self._model, subject=self.subject)
         self.final_norm = has_final_norm(passed, self.sites)
 
@@ -372,9 +323,9 @@ class OpenModel:
 
         def one(run: Forward, batch: Batch, visitor: V) -> NDArray[Any]:
             with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor):
-                return run(batch)[self._last]
+                return run(batch)[self.card.last]
 
-        with observer.installed(), self.encoder.workers([self._last], len(batches)) as workers:
+        with observer.installed(), self.encoder.workers([self.card.last], len(batches)) as workers:
             if len(batches) == 1:
                 return [one(workers[0], batches[0], visitors[0])]
             with ThreadPoolExecutor(len(batches)) as pool:
@@ -386,16 +337,8 @@ class OpenModel:
 
         if len(self._models) > 1:
             return 1
-        with self.encoder.workers([self._last], torch.get_num_threads()) as workers:
+        with self.encoder.workers([self.card.last], torch.get_num_threads()) as workers:
             return len(workers)
-
-    @property
-    def _last(self) -> int:
-        return -1 if self.card.layers is None else self.card.layers
-
-    def _forward(self, batch: Batch) -> NDArray[Any]:
-        with self.encoder.workers([self._last]) as workers:
-            return workers[0](batch)[self._last]
 
     def _wanted(self, layers: Sequence[int] | None) -> frozenset[int]:
         depth = len(self.sites)
@@ -410,11 +353,14 @@ class OpenModel:
 
 
 class _Checked:
-    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch."""
+    """A visitor before whose eyes every layer is checked, on the longest and the most padded text of the batch.
+
+    Refused is a layer whose pieces do not give what the model computed.
+    """
 
     def __init__(self, visitor: Visitor, batch: Batch, subject: str) -> None:
         self._visitor = visitor
-        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]  # the longest, and the most padded
+        self._texts = [0] if batch.mask.all() else [0, len(batch.mask) - 1]
         self._mask = batch.mask[self._texts]
         self._subject = subject
         self._before: LayerCapture | None = None
@@ -425,9 +371,21 @@ class _Checked:
         mask = torch.from_numpy(self._mask).to(layer.H.device)
         pieces = ("H", "U", "projected", "Z", "Y", "X", "A")
         few = replace(layer, **{piece: getattr(layer, piece)[self._texts] for piece in pieces})
-        check_layer(few, self._before, mask, subject=self._subject)
+        self._check(few, self._before, mask, f"layer {layer.number}")
         self._before = few
         self._visitor.add(layer)
+
+    def _check(self, layer: LayerCapture, before: LayerCapture | None, mask: Any, piece: str) -> None:
+        """By its own sums, and beside the layer before it, if that was captured."""
+        subject = self._subject
+        if before is not None and before.number == layer.number - 1 and not equal(before.X, layer.H, mask):
+            raise hidden(subject, f"the step into {piece}", "the output of the layer before is not its input")
+        check_weights(layer.A, mask, subject=subject, number=layer.number)
+        if not close(recomposed(layer.A, layer.U, layer.site.projections, mask), layer.projected, mask):
+            why = "A, U, W_V and W_O do not give what its output projection gave"
+            raise hidden(subject, f"the attention branch of {piece}", why)
+        if not is_sum(layer.Y, layer.H, layer.Z, mask):
+            raise hidden(subject, f"the residual sum of {piece}", "H + Z is not what its next module received")
 
 
 # -- one call ---------------------------------------------------------------------------------------------------------
@@ -479,3 +437,83 @@ class _Kept:
 
     def add(self, layer: LayerCapture) -> None:
         self.layers.append(layer)
+
+
+# -- what attention hands on in place of hidden states: its values, and its branch, over a range of layers -------------
+#
+# Hooks at the sites add up what passes while batches run; the model goes on with its own numbers.
+
+Part = Literal["values", "branch"]
+
+_SITES: WeakKeyDictionary[Any, Sequence[Site]] = WeakKeyDictionary()
+
+
+def handed_on(
+    encoder: TokenEncoder,
+    texts: Sequence[str],
+    plan: BatchPlan,
+    *,
+    part: Part,
+    low: float = 0.0,
+    high: float = 1.0,
+    progress: Progress | None = None,
+) -> TokenClouds:
+    """Of every token of a plan the mean over layers of its values, or of its attention branch.
+
+    part: "values" are v = U W_V of every key/value head, concatenated (tokens × heads·size); "branch" is what the
+    output projection gives, Σ_h A_h V_h W_O (tokens × d). The layers are those from `low` to `high` of the depth; a
+    mean over them has the direction of their sum.
+    """
+    sites = _sites(encoder)
+    first, last = (round(share * len(sites)) for share in (low, high))
+    if not 0 <= first < last <= len(sites):
+        raise InputError(
+            f"low, high: received {low!r} and {high!r}; allowed: 0 ≤ low < high ≤ 1, with at least one of the "
+            f"{len(sites)} layers between them."
+        )
+    planner, number = planner_of(encoder), encoder.card.last
+    with _gathering(sites[first:last], part, name=encoder.card.name) as sums, planner.workers([number]) as workers:
+
+        def run(batch: Batch) -> dict[int, NDArray[Any]]:
+            sums.clear()
+            workers[0](batch)
+            return {number: token_rows(sums[0] / (last - first), batch.keep)}
+
+        matrix = run_batches(plan, [run], progress=progress)[number]
+    about = {"model": encoder.card.to_dict(), "options": options_of(encoder).content(), "layer": -1}
+    about |= {"part": part, "layers": [first + 1, last]}
+    return token_clouds(texts, plan.tokens, matrix, about, skip=plan.skip)
+
+
+def _sites(encoder: TokenEncoder) -> Sequence[Site]:
+    """Where the parts of the layers are; found once for a model, since that takes a pass."""
+    model = attention_of(encoder)[0]
+    if model not in _SITES:
+        _SITES[model] = OpenModel(encoder).sites
+    return _SITES[model]
+
+
+@contextmanager
+def _gathering(sites: Sequence[Site], part: Part, *, name: str) -> Iterator[list[Any]]:
+    """While open, the one entry of the list is the sum over these layers of what passed in the last batch."""
+    sums: list[Any] = []
+
+    def add(columns: list[int] | None, module: Any, args: Any, output: Any) -> None:
+        output = output if columns is None else output[..., columns]
+        if not sums:
+            sums.append(output.float())
+        elif sums[0].shape != output.shape:
+            raise ModelError(
+                f"{name}: its layers have values of different sizes ({sums[0].shape[-1]} and {output.shape[-1]}), of "
+                f"which no mean can be taken. Ask for layers of one size: low and high."
+            )
+        else:
+            sums[0] = sums[0] + output.float()
+
+    with ExitStack() as hooks:
+        for site in sites:
+            projections = site.projections
+            taken = projections.value if part == "values" else projections.output
+            columns = list(projections.columns) if part == "values" and projections.merged else None
+            hooks.enter_context(taken.module.register_forward_hook(partial(add, columns)))
+        yield sums

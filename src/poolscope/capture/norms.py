@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.capture.sites import Call, Trace, equal, trace
+from poolscope.capture.sites import Call, Trace, equal, find_blocks, trace
 from poolscope.encoders import as_encoder
-from poolscope.encoders.base import TokenEncoder
-from poolscope.encoders.capabilities import attention_of, planner_of
+from poolscope.encoders.capabilities import as_numpy, attention_of
 from poolscope.errors import ModelError
 from poolscope.results import Result, bulk, origin, plain, provenance
 
@@ -111,8 +110,9 @@ def norm_layout(model: Any, **options: Any) -> NormLayout:
     """
     encoder = as_encoder(model, **options)
     network = attention_of(encoder)[0]
-    seen = _trace(encoder, network)
-    blocks = _blocks(seen, network)
+    seen = trace(encoder)
+    around = zip(find_blocks(seen, network), seen.attentions, strict=True)
+    blocks = [(block, attention.moment) for block, attention in around if block is not None]
     if not blocks:
         raise ModelError(
             f"{encoder.card.name}: no layers were found in it; needed: attention in a list of blocks, as transformers "
@@ -155,8 +155,7 @@ def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
         # A batch of one text with one token: some norms count on three axes.
         rows = torch.as_tensor(vector, dtype=like.dtype, device=like.device).reshape(1, 1, -1)
         with torch.inference_mode():
-            result: Array = module(rows).double().cpu().numpy().reshape(-1)
-        return result
+            return as_numpy(module(rows), "float64").reshape(-1)
 
     base = run(signs)
     tolerance = 0.05 * float(np.abs(base).max())  # kinds differ by more than the values themselves, rounding by less
@@ -168,28 +167,6 @@ def probe(module: Any, *, like: Any) -> tuple[str, Array, Array]:
         kind, normalised = "RMSNorm", signs
     opposite = run(-signs)
     return kind, (base - opposite) / (2 * normalised), (base + opposite) / 2
-
-
-def _trace(encoder: TokenEncoder, network: Any) -> Trace:
-    depth = -1 if encoder.card.layers is None else encoder.card.layers
-    with planner_of(encoder).workers([depth]) as workers:
-        return trace(network, workers[0], positions=encoder.card.positions)
-
-
-def _blocks(passed: Trace, network: Any) -> list[tuple[Call, int]]:
-    """The call of each layer, and the moment of its attention: the outermost list element with one attention."""
-    import torch
-
-    lists = (module for module in network.modules() if isinstance(module, torch.nn.ModuleList))
-    elements = {id(element) for modules in lists for element in modules}
-    moments = [attention.moment for attention in passed.attentions]
-    blocks = []
-    for attention in passed.attentions:
-        around = (call for call in attention.stack if id(call.module) in elements)
-        block = next((call for call in around if sum(call.spans(moment) for moment in moments) == 1), None)
-        if block is not None:
-            blocks.append((block, attention.moment))
-    return blocks
 
 
 def _place(call: Call, blocks: list[tuple[Call, int]], passed: Trace) -> tuple[str, int]:

@@ -17,7 +17,7 @@ the checks that what was captured is what the model computed: comparisons up to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any
@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.batching import Batch
+from poolscope.encoders.capabilities import as_numpy, attention_of, last_layer
 from poolscope.errors import ModelError
 
 Array = NDArray[np.float64]
@@ -85,14 +87,15 @@ class Projections:
     @property
     def value_weights(self) -> Array:
         """W_V (heads × inputs × head dimension), shared ones repeated."""
-        weight = _numpy(self.value.weight[:, list(self.columns)] if self.merged else self.value.weight)
+        weight = self.value.weight[:, list(self.columns)] if self.merged else self.value.weight
+        weight = as_numpy(weight, "float64")
         split = weight.reshape(len(weight), self.value_heads, -1).swapaxes(0, 1)
         return split if self.value_heads == self.heads else np.repeat(split, self.heads // self.value_heads, axis=0)
 
     @property
     def output_weights(self) -> Array:
         """W_O (heads × head dimension × outputs)."""
-        weight = _numpy(self.output.weight)
+        weight = as_numpy(self.output.weight, "float64")
         return weight.reshape(self.heads, -1, weight.shape[1])
 
     @cached_property
@@ -109,23 +112,18 @@ class Projections:
     def _spectral(self) -> tuple[Array, Array]:
         """‖W_V‖₂ and ‖W_V W_O‖₂, from W_VᵀW_V, which both need."""
         squared = _squared(self.value_weights)
-        return _largest_roots(squared), _product_norms(squared, _squared(self.output_weights.swapaxes(1, 2)))
+        return _largest_roots(squared), product_norms(squared, _squared(self.output_weights.swapaxes(1, 2)))
 
 
 def product_norms(left: Array, right: Array) -> Array:
-    """Spectral norms of the products left·right (k × m × r) · (k × r × n), r small, without forming them.
+    """Spectral norms of products PQ (k × m × r) · (k × r × n), r small, from left = PᵀP and right = QQᵀ (k × r × r).
 
-    With leftᵀleft = LLᵀ, ‖left·right‖₂² is the largest eigenvalue of Lᵀ(right·rightᵀ)L: an r × r matrix in place of
-    m × n. Squaring takes no digits from a largest value.
+    With left = LLᵀ, ‖PQ‖₂² is the largest eigenvalue of Lᵀ·right·L: an r × r matrix in place of m × n. Squaring takes
+    no digits from a largest value.
 
-    >>> product_norms(np.array([[[3.0], [4.0]]]), np.array([[[0.0, 2.0]]])).tolist()
+    >>> product_norms(np.array([[[25.0]]]), np.array([[[4.0]]])).tolist()
     [10.0]
     """
-    return _product_norms(_squared(left), _squared(right.swapaxes(1, 2)))
-
-
-def _product_norms(left: Array, right: Array) -> Array:
-    """The same from leftᵀleft and right·rightᵀ (k × r × r)."""
     try:
         factors = np.linalg.cholesky(left)
     except np.linalg.LinAlgError:  # not of full rank, as where a head was pruned
@@ -142,12 +140,6 @@ def _squared(matrices: Array) -> Array:
 def _largest_roots(squared: Array) -> Array:
     """The root of the largest eigenvalue of every matrix of a stack of such squares."""
     return np.asarray(np.sqrt(np.maximum(np.linalg.eigvalsh(squared)[:, -1], 0)))
-
-
-def _numpy(tensor: Any) -> Array:
-    import torch
-
-    return np.asarray(tensor.to(torch.float64).cpu().numpy())
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -246,8 +238,6 @@ class Site:
 
 def find_sites(trace: Trace, model: Any, *, subject: str) -> list[Site]:
     """The site of every layer, in the order in which the model runs them (shared layers stand several times)."""
-    import torch
-
     if not trace.attentions:
         kind = getattr(model.config, "_attn_implementation", None)
         raise hidden(
@@ -258,9 +248,25 @@ def find_sites(trace: Trace, model: Any, *, subject: str) -> list[Site]:
         )
     for number, attention in enumerate(trace.attentions, start=1):
         check_weights(attention.weights, trace.mask, subject=subject, number=number)
-    lists = [module for module in model.modules() if isinstance(module, torch.nn.ModuleList)]
+    blocks = find_blocks(trace, model)
+    if None in blocks:
+        raise hidden(subject, "its layers", "an attention is not inside a list of blocks with one attention each")
+    pairs = zip(trace.attentions, blocks, strict=True)
+    return [_Layer(subject, trace, attention, block).site() for attention, block in pairs if block is not None]
+
+
+def find_blocks(trace: Trace, model: Any) -> list[Call | None]:
+    """Of every attention the outermost element of a list of modules around it and no other; None without one."""
+    import torch
+
+    lists = (module for module in model.modules() if isinstance(module, torch.nn.ModuleList))
     elements = {id(element) for modules in lists for element in modules}
-    return [_Layer(subject, trace, attention, elements).site() for attention in trace.attentions]
+    moments = [attention.moment for attention in trace.attentions]
+
+    def alone(call: Call) -> bool:
+        return id(call.module) in elements and sum(call.spans(moment) for moment in moments) == 1
+
+    return [next(filter(alone, attention.stack), None) for attention in trace.attentions]
 
 
 def has_final_norm(trace: Trace, sites: Sequence[Site]) -> bool:
@@ -272,11 +278,11 @@ def has_final_norm(trace: Trace, sites: Sequence[Site]) -> bool:
 class _Layer:
     """The calls around one attention, and the search among them."""
 
-    def __init__(self, subject: str, trace: Trace, attention: Attention, elements: set[int]) -> None:
+    def __init__(self, subject: str, trace: Trace, attention: Attention, block: Call) -> None:
         self.subject = subject
         self.trace = trace
         self.attention = attention
-        self.block = self._find_block(elements)
+        self.block = block
         self.inside = [call for call in trace.calls if self.block.start < call.start and call.end < self.block.end]
 
     def site(self) -> Site:
@@ -293,14 +299,6 @@ class _Layer:
             pre_norm=not equal(H, value_call.input, mask),
             post_norm=not equal(output_call.output, branch.output, mask),
         )
-
-    def _find_block(self, elements: set[int]) -> Call:
-        """The outermost element of a list of modules around this attention and no other."""
-        moments = [attention.moment for attention in self.trace.attentions]
-        for call in self.attention.stack:
-            if id(call.module) in elements and sum(call.spans(moment) for moment in moments) == 1:
-                return call
-        raise hidden(self.subject, "its layers", "an attention is not inside a list of blocks with one attention each")
 
     def _find_output(self) -> tuple[Call, Projection]:
         """The first projection after the attention."""
@@ -478,11 +476,12 @@ class Trace:
     attentions: list[Attention] = field(default_factory=list)
 
 
-def trace(model: Any, run: Callable[[Batch], Any], *, positions: int | None) -> Trace:
-    """Watch `run`, which puts a batch through `model`, on two short texts of random tokens."""
+def trace(encoder: TokenEncoder) -> Trace:
+    """Watch a transformer on two short texts of random tokens."""
     import torch
 
-    batch = _probe(model.get_input_embeddings().num_embeddings, positions)
+    model = attention_of(encoder)[0]
+    batch = _probe(model.get_input_embeddings().num_embeddings, encoder.card.positions)
     seen = Trace(torch.from_numpy(batch.mask).to(model.device))
     open_calls: list[Call] = []
     clock = iter(range(1 << 60))
@@ -498,22 +497,13 @@ def trace(model: Any, run: Callable[[Batch], Any], *, positions: int | None) -> 
     def attend(weights: Callable[[], Any]) -> None:
         seen.attentions.append(Attention(next(clock), weights(), tuple(open_calls)))
 
-    with _hooks(model, enter, leave), attention_tap(attend):
-        run(batch)
-    return seen
-
-
-@contextmanager
-def _hooks(model: Any, enter: Any, leave: Any) -> Iterator[None]:
-    handles = []
-    try:
+    with ExitStack() as hooks:
         for module in model.modules():
-            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
-            handles.append(module.register_forward_hook(leave))
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+            hooks.enter_context(module.register_forward_pre_hook(enter, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(leave))
+        hooks.enter_context(attention_tap(attend))
+        last_layer(encoder, batch)
+    return seen
 
 
 def first_tensor(values: Any) -> Any:

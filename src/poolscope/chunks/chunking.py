@@ -248,16 +248,16 @@ def chunk_texts(
         )
     chunks: list[Chunk] = []
     cuts: Counter[int] = Counter()
+    documents = dict(zip(corpus.ids, groups_of_ids(corpus.ids) or (), strict=False))
     for group in text_groups(corpus):
         for number, pieces in enumerate(split_texts(group.texts, ruler, overlap=overlap)):
-            chunks += _chunks(group, number, pieces)
+            chunks += _chunks(group, number, pieces, documents.get(group.ids[number]))
             cuts.update(piece.cut for piece in pieces if piece.cut is not None)
         if progress is not None:
             progress(len(group))
     _check_ids(chunks)
-    documents = dict(zip(corpus.ids, groups_of_ids(corpus.ids) or (), strict=False))
     result = Chunks(
-        chunks=tuple(replace(chunk, group=documents.get(chunk.document_id)) for chunk in chunks),
+        chunks=tuple(chunks),
         source=corpus.source,
         limit=ruler.limit,
         added=ruler.added,
@@ -281,7 +281,7 @@ def text_groups(corpus: Texts, most_characters: int = 2_000_000) -> Iterator[Tex
     yield corpus[start:]
 
 
-def _chunks(texts: Texts, number: int, pieces: list[Piece]) -> list[Chunk]:
+def _chunks(texts: Texts, number: int, pieces: list[Piece], group: str | None) -> list[Chunk]:
     document = texts.ids[number]
     return [
         Chunk(
@@ -292,6 +292,7 @@ def _chunks(texts: Texts, number: int, pieces: list[Piece]) -> list[Chunk]:
             end=piece.end,
             tokens=piece.tokens,
             label=None if texts.labels is None else texts.labels[number],
+            group=group,
         )
         for k, piece in enumerate(pieces, 1)
     ]

@@ -21,13 +21,12 @@ from poolscope.encoders.tokens import tokenize_prompted
 from poolscope.errors import InputError
 
 # -- where a text may be cut ------------------------------------------------------------------------------------------
-
-# Where a text may be cut, and which of these places to take.
 #
 # Places are between words, each with how good it is, and inside a word if there is no other way. Pieces are of about
 # equal weight, each cut at the best place near its end.
 
 Ranks = NDArray[np.int8]
+Array = NDArray[np.float64]
 
 # Pieces aim at most at this share of the room, so that there is a choice of places on both sides of the aim …
 _FILL = 0.85
@@ -203,7 +202,7 @@ def _best(places: NDArray[np.int64], ranks: Ranks, reached: Array, aim: float) -
     return int(of_rank[np.argmin(np.abs(reached[of_rank] - aim))])
 
 
-Array = NDArray[np.float64]
+# -- pieces that fit --------------------------------------------------------------------------------------------------
 
 # Long words are weighed in slices of so many characters, to know where in the word its tokens are.
 _SLICE = 32
@@ -245,12 +244,11 @@ class TokenRuler:
 
     def _limit(self, tokens: int | None) -> int:
         name = self._encoder.card.name
-        if tokens is None and self._longest is None:
+        limit = self._longest if tokens is None else tokens
+        if limit is None:
             raise InputError(
                 f"tokens: received none, and {name} declares no limit. Say how many tokens a chunk may have."
             )
-        limit = self._longest if tokens is None else tokens
-        assert limit is not None
         if isinstance(limit, bool) or not isinstance(limit, int) or limit <= self.added:
             raise InputError(
                 f"tokens: received {limit!r}; allowed: a whole number of more than {self.added}, which the special "

@@ -31,40 +31,27 @@ def as_progress(progress: bool | Progress | None, total: int | None = None) -> P
     """
     if not isinstance(progress, bool):
         return progress
-    if not progress:
-        return None
-    return _lines() if total is None else _line(total)
+    return _shown(total) if progress else None
 
 
-def _lines() -> Progress:
-    """A line every few seconds: how many texts are encoded, and how fast."""
-    began, shown, texts, tokens = time.perf_counter(), time.perf_counter(), 0, 0
-
-    def advance(more_texts: int, more_tokens: int) -> None:
-        nonlocal shown, texts, tokens
-        texts, tokens, now = texts + more_texts, tokens + more_tokens, time.perf_counter()
-        if now - shown >= _SELDOM:
-            shown = now
-            print(f"encoded {texts:,} texts · {tokens / (now - began):,.0f} tokens/s", file=sys.stderr, flush=True)
-
-    return advance
-
-
-def _line(total: int) -> Progress:
-    """One line, written over: how many of `total` texts are done, how fast, and about how long it will still take."""
-    began, shown, texts, tokens = time.perf_counter(), 0.0, 0, 0
+def _shown(total: int | None) -> Progress:
+    """How many texts are done and how fast: a line every few seconds; of a known total one line, written over."""
+    began, every = time.perf_counter(), _SELDOM if total is None else _EVERY
+    shown, texts, tokens = 0.0 if total is not None else time.perf_counter(), 0, 0
 
     def advance(more_texts: int, more_tokens: int) -> None:
         nonlocal shown, texts, tokens
         texts, tokens, now = texts + more_texts, tokens + more_tokens, time.perf_counter()
-        if now - shown < _EVERY and texts < total:
+        if now - shown < every and (total is None or texts < total):
             return
         shown, seconds = now, now - began
+        speed = f"{tokens / seconds:,.0f} tokens/s"
+        if total is None:
+            print(f"encoded {texts:,} texts · {speed}", file=sys.stderr, flush=True)
+            return
         left = seconds * (total - texts) / max(texts, 1)
         bar = "█" * (20 * texts // max(total, 1))
-        state = (
-            f"encoding {bar:░<20} {texts:,} of {total:,} texts · {tokens / seconds:,.0f} tokens/s · {left:.0f} s left"
-        )
+        state = f"encoding {bar:░<20} {texts:,} of {total:,} texts · {speed} · {left:.0f} s left"
         print(f"\r{state:<90}", end="\n" if texts >= total else "", file=sys.stderr, flush=True)
 
     return advance
@@ -98,6 +85,11 @@ class ModelCard:
     temperature: Mapping[str, Any] | None = None
     parameters: int | None = None
     quantization: str | None = None
+
+    @property
+    def last(self) -> int:
+        """The number of the last layer; −1 where the model does not say how many it has."""
+        return -1 if self.layers is None else self.layers
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only, so that the dictionary equals itself after a round trip through JSON."""

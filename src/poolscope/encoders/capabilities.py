@@ -22,7 +22,7 @@ from poolscope.encoders.tokens import Tokens, Vocabulary
 from poolscope.errors import InputError, ModelError, PoolscopeError
 
 if TYPE_CHECKING:
-    from poolscope.encoders.batching import BatchPlan, Forward
+    from poolscope.encoders.batching import Batch, BatchPlan, Forward
     from poolscope.encoders.pooling import Step
 
 
@@ -212,7 +212,7 @@ def vocabulary_of(encoder: TokenEncoder) -> Vocabulary | None:
 
 
 def takes_tokens(encoder: TokenEncoder) -> bool:
-    """Can it be given token ids instead of texts (`poolscope.encoders.inputs.TokenInputs`)?"""
+    """Can it be given token ids instead of texts (`poolscope.encoders.batching.TokenInputs`)?"""
     return has(encoder, "plan")
 
 
@@ -220,6 +220,12 @@ def planner_of(encoder: TokenEncoder) -> Planning:
     """The encoder itself, as one that runs batches of tokens."""
     require_capability(encoder, "plan")
     return encoder  # type: ignore[return-value]
+
+
+def last_layer(encoder: TokenEncoder, batch: Batch) -> NDArray[Any]:
+    """The token rows of the last layer for one batch."""
+    with planner_of(encoder).workers([encoder.card.last]) as workers:
+        return workers[0](batch)[encoder.card.last]
 
 
 def token_counts(encoder: TokenEncoder, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -245,13 +251,16 @@ def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
 
 def input_table(model: Any) -> NDArray[np.float32]:
     """The same of a torch model."""
-    return as_table(model.get_input_embeddings().weight)
+    return as_numpy(model.get_input_embeddings().weight, "float32")
 
 
-def as_table(weight: Any) -> NDArray[np.float32]:
-    """A weight of torch as an array."""
-    table: NDArray[np.float32] = weight.detach().float().cpu().numpy()
-    return table
+def as_numpy(tensor: Any, dtype: str | None = None) -> NDArray[Any]:
+    """A tensor of torch as an array: of that precision, or of its own (bfloat16, which numpy lacks, as float32)."""
+    import torch
+
+    kept = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    array: NDArray[Any] = tensor.detach().to(kept if dtype is None else getattr(torch, dtype)).cpu().numpy()
+    return array
 
 
 def unembedding_of(encoder: TokenEncoder) -> NDArray[np.float32]:

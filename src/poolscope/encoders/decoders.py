@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.batching import Batch
 from poolscope.encoders.capabilities import (
-    as_table,
+    as_numpy,
     attention_of,
     input_table,
+    last_layer,
     options_of,
-    planner_of,
     tokenizer_of,
     unembedding_of,
     with_options,
 )
-from poolscope.encoders.declaration import BOTH_WAYS_TYPE, safetensors_header
+from poolscope.encoders.folders import BOTH_WAYS_TYPE, safetensors_header
 from poolscope.errors import ModelError, require
 from poolscope.numbers import Array, Index
 from poolscope.numbers.moments import Spans, window_bounds
@@ -58,13 +58,13 @@ def loaded_unembedding(model: Any) -> Table | None:
     """Of a loaded model: that of its head, or of its input words where the configuration says that they are tied."""
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     if head is not None and getattr(head, "weight", None) is not None and getattr(head, "bias", None) is None:
-        return partial(as_table, head.weight)
+        return partial(as_numpy, head.weight, "float32")
     return partial(input_table, model) if getattr(model.config, "tie_word_embeddings", False) else None
 
 
 def _from_file(file: Path, name: str) -> NDArray[np.float32]:
     with require("safetensors", "torch").safe_open(file, framework="pt") as content:
-        return as_table(content.get_tensor(name))
+        return as_numpy(content.get_tensor(name), "float32")
 
 
 # -- is it a decoder? -------------------------------------------------------------------------------------------------
@@ -77,10 +77,8 @@ def is_causal(encoder: TokenEncoder) -> bool:
     real = np.ones(ids.shape, dtype=bool)
     # A model that keeps a temperature for each role runs in a role only.
     options = options_of(encoder)
-    speaking = planner_of(with_options(encoder, options, role=options.role or "document"))
-    number = -1 if encoder.card.layers is None else encoder.card.layers
-    with speaking.workers([number]) as workers:
-        states = workers[0](Batch(ids, real, real, None, np.arange(ids.size)))[number].astype(np.float64)
+    speaking = with_options(encoder, options, role=options.role or "document")
+    states = last_layer(speaking, Batch(ids, real, real, None, np.arange(ids.size))).astype(np.float64)
     return float(np.abs(states[:3] - states[4:7]).max()) <= 1e-4 * float(np.abs(states).max())
 
 

@@ -25,8 +25,7 @@ from poolscope.encoders.base import (
     texts_first,
 )
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
-from poolscope.encoders.declaration import is_router
-from poolscope.encoders.folders import refuse_adapter
+from poolscope.encoders.folders import is_router, refuse_adapter
 from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx

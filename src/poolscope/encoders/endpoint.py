@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import threading
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
@@ -97,42 +96,6 @@ def is_endpoint(source: Any) -> bool:
     (True, False)
     """
     return isinstance(source, str) and source.startswith(("http://", "https://"))
-
-
-class VectorSource(typing.Protocol):
-    """What gives vectors for texts, in requests of `batch` texts: a server, or an embedding object."""
-
-    @property
-    def batch(self) -> int:
-        """Texts of a request."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """What may be printed."""
-        ...
-
-    def resolved(self) -> VectorSource:
-        """The same, once it is known how to speak to it."""
-        ...
-
-    def once(self) -> VectorSource:
-        """The same, which does not try again."""
-        ...
-
-    def send(self, texts: Sequence[str]) -> Array:
-        """The vectors of one request (texts × d)."""
-        ...
-
-    def requests(
-        self, batches: Sequence[Sequence[str]], *, progress: Progress | None = None
-    ) -> Iterator[tuple[int, Array]]:
-        """The vectors of each batch with its number, as they come."""
-        ...
-
-    def to_dict(self) -> dict[str, Any]:
-        """What may be kept."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -450,6 +413,10 @@ class EmbeddingObject:
     def to_dict(self) -> dict[str, Any]:
         """What may stand in a file."""
         return {"object": self.name, "batch": self.batch}
+
+
+# What gives vectors for texts, in requests of `batch` texts.
+VectorSource = Endpoint | EmbeddingObject
 
 
 def is_vector_source(source: Any) -> bool:

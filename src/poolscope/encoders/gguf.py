@@ -19,8 +19,7 @@ from typing import Any
 
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.batching import BatchedEncoder
-from poolscope.encoders.declaration import file_digest
-from poolscope.encoders.folders import refuse_adapter
+from poolscope.encoders.folders import file_digest, refuse_adapter
 from poolscope.encoders.transformers import QUANTIZATION_KEY, load_folder, quietly
 from poolscope.errors import ModelError, PoolscopeError, require
 from poolscope.files import user_cache_folder, write_json

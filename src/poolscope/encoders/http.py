@@ -156,12 +156,11 @@ def _once(request: Request, *, shown: str, timeout: float, key_variable: str, lo
         raise _refused(error, shown, key_variable) from None
     except (http.client.IncompleteRead, ConnectionError, http.client.RemoteDisconnected) as error:
         raise _PassingError(f"the connection broke off ({type(error).__name__})") from None
-    except TimeoutError:
-        raise _PassingError(f"no answer within {timeout:g} seconds") from None
-    except URLError as error:
-        if isinstance(error.reason, TimeoutError):
-            raise _PassingError(f"no answer within {timeout:g} seconds") from None
-        raise _PassingError(f"cannot be reached ({_reason(error.reason)})") from None
+    except (TimeoutError, URLError) as error:
+        reason = getattr(error, "reason", error)
+        late = isinstance(reason, TimeoutError)
+        words = f"no answer within {timeout:g} seconds" if late else f"cannot be reached ({_reason(reason)})"
+        raise _PassingError(words) from None
     except (http.client.HTTPException, OSError, ValueError) as error:
         raise EndpointError(f"{shown}: no answer of HTTP ({_reason(error)}). Check the address and its port.") from None
     if len(content) > longest:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, TokenEncoder, texts_first
-from poolscope.encoders.declaration import file_digest, setting_files
+from poolscope.encoders.folders import file_digest, setting_files
 from poolscope.encoders.static import WORDLLAMA, WORDLLAMA_TOKENIZER, load_wordllama
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.encoders.transformers import load_folder

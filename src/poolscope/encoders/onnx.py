@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
-from poolscope.encoders.declaration import digest_model, read_declaration, read_settings, warn_of_cut
+from poolscope.encoders.folders import digest_model, read_declaration, read_settings, warn_of_cut
 from poolscope.encoders.pooling import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
@@ -41,13 +41,11 @@ _FLOATS = {"tensor(float)": "float32", "tensor(float16)": "float16", "tensor(dou
 _SHIFTED_POSITIONS = ("roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "data2vec-text")
 
 
-def is_onnx(path: Path, *, name: str) -> bool:
-    """Is it an `.onnx` file, or a folder with one and without weights of torch?"""
-    if path.is_file():
-        return path.suffix == ".onnx"
-    place = path / read_declaration(path, name=name).subfolder
+def is_onnx(folder: Path, *, name: str) -> bool:
+    """Is it a folder with an `.onnx` file and without weights of torch?"""
+    place = folder / read_declaration(folder, name=name).subfolder
     weights = any(place.glob("*.safetensors")) or any(place.glob("pytorch_model*.bin"))
-    return not weights and any(files_below(path, ".onnx"))
+    return not weights and any(files_below(folder, ".onnx"))
 
 
 def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
@@ -156,7 +154,7 @@ class OnnxBackend:
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[Sequence[Forward]]:
         """The session, for several threads on a CPU, if only the last layer is wanted, which is what the file gives."""
-        last = -1 if self._card.layers is None else self._card.layers
+        last = self._card.last
         if list(numbers) != [last] and self.twin.get() is None:
             raise ModelError(f"{self._card.name}: an ONNX graph gives its last layer only. {self.twin.missing}")
         if (backend := self._on_torch()) is not None:
@@ -164,10 +162,6 @@ class OnnxBackend:
                 yield functions
         else:
             yield [partial(self._forward, last)] * (min(_cores(), batches, _MOST_THREADS) if self._on_cpu else 1)
-
-    def state(self, batch: Batch) -> NDArray[Any]:
-        """The last layer of a batch, as the graph gives it."""
-        return self._forward(-1, batch)[-1]
 
     def _forward(self, number: int, batch: Batch) -> dict[int, NDArray[Any]]:
         types = np.zeros_like(batch.ids) if batch.type_ids is None else batch.type_ids
@@ -348,8 +342,8 @@ def _check_agreement(backend: OnnxBackend, twin: TorchBackend, vocabulary: int) 
     ids = np.random.default_rng(0).integers(0, vocabulary, (2, length))
     mask = np.arange(length) < np.array([[length], [length // 2]]) if backend.padding else np.ones((2, length), bool)
     batch = Batch(ids, mask, mask, None, np.arange(int(mask.sum())))
-    expected = backend.state(batch)
-    last = -1 if backend._card.layers is None else backend._card.layers
+    last = backend._card.last
+    expected = backend._forward(last, batch)[last]
     with twin.workers([last]) as functions:
         received = functions[0](batch)[last]
     difference = float(np.abs(received - expected).max() / max(1.0, float(np.abs(expected).max())))

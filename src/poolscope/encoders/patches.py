@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers
-from poolscope.encoders.declaration import Declaration, digest_model
-from poolscope.encoders.folders import check_folder_content
+from poolscope.encoders.folders import Declaration, check_folder_content, digest_model
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.transformers import quietly
 from poolscope.errors import InputError, ModelError, in_one_line, panics_raised, require

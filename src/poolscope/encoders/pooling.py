@@ -18,8 +18,8 @@ from scipy.special import erf
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, TokenEncoder
-from poolscope.encoders.capabilities import steps_after
-from poolscope.encoders.declaration import module_folders, read_settings
+from poolscope.encoders.capabilities import as_numpy, steps_after
+from poolscope.encoders.folders import module_folders, read_settings
 from poolscope.errors import InputError, ModelError, require
 from poolscope.numbers.pooling import (
     Clouds,
@@ -213,7 +213,7 @@ def pooling_of(clouds: TokenClouds) -> TextPooling:
 # that neither has a step.
 
 NORMALIZE = "Normalize"
-_TINY = 1e-12  # what torch divides by at least
+_TINY, _EPSILON = 1e-12, 1e-5  # what torch divides by at least, and what its LayerNorm adds to a variance
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "Identity": lambda values: values,
     "Tanh": np.tanh,
@@ -232,7 +232,6 @@ class Step:
     weight: Array
     bias: Array | None
     activation: str = "Identity"
-    epsilon: float = 1e-5
 
     @property
     def width(self) -> int | None:
@@ -244,7 +243,7 @@ class Step:
             return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _TINY))
         if self.name == "LayerNorm":
             centred = vectors - vectors.mean(axis=1, keepdims=True)
-            scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + self.epsilon) * self.weight
+            scaled = centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + _EPSILON) * self.weight
         else:
             scaled = vectors @ self.weight.T
         return ACTIVATIONS[self.activation](scaled if self.bias is None else scaled + self.bias)
@@ -283,10 +282,10 @@ def _of_folder(place: Path, kind: str, *, name: str) -> Step:
         reason = "its weights are pickled" if kind in ("Dense", "LayerNorm") else "it is no Dense or LayerNorm"
         raise ModelError(f"{name}: the module {kind} in {place.name} cannot be applied ({reason}).")
     tensors = require("safetensors.torch", "torch").load_file(weights)
-    arrays = {key.rpartition(".")[2]: _array(value) for key, value in tensors.items()}
+    parts = {key.rpartition(".")[2]: tensor for key, tensor in tensors.items()}
     settings = read_settings(place / "config.json")
     activation = str(settings.get("activation_function", "Identity")).rpartition(".")[2]
-    return _step(kind, arrays["weight"], arrays.get("bias"), activation, name=name)
+    return _step(kind, parts["weight"], parts.get("bias"), activation, name=name)
 
 
 def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
@@ -302,24 +301,18 @@ def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:
         part = getattr(module, "linear", None) or getattr(module, "norm", None)
         if kind not in ("Dense", "LayerNorm") or part is None:
             raise ModelError(f"{name}: the module {kind} cannot be applied (it is no Dense or LayerNorm).")
-        bias = None if part.bias is None else _array(part.bias)
         activation = type(getattr(module, "activation_function", None)).__name__ if kind == "Dense" else "Identity"
-        steps.append(_step(kind, _array(part.weight), bias, activation, name=name))
+        steps.append(_step(kind, part.weight, part.bias, activation, name=name))
     return _that_matter(steps)
 
 
-def _step(kind: str, weight: Array, bias: Array | None, activation: str, *, name: str) -> Step:
+def _step(kind: str, weight: Any, bias: Any | None, activation: str, *, name: str) -> Step:
     if activation not in ACTIVATIONS:
         raise ModelError(
             f"{name}: its {kind} has the activation {activation!r}; known: {', '.join(ACTIVATIONS)}. Its final vectors "
             f"cannot be computed here."
         )
-    return Step(kind, weight, bias, activation)
-
-
-def _array(tensor: Any) -> Array:
-    values: Array = tensor.detach().double().cpu().numpy()
-    return values
+    return Step(kind, as_numpy(weight, "float64"), None if bias is None else as_numpy(bias, "float64"), activation)
 
 
 def pooler_of(model: Any) -> Step | None:
@@ -327,4 +320,4 @@ def pooler_of(model: Any) -> Step | None:
     dense = getattr(getattr(model, "pooler", None), "dense", None)
     if dense is None or dense.weight.ndim != 2 or dense.weight.shape[0] != dense.weight.shape[1]:
         return None
-    return Step("Dense", _array(dense.weight), None if dense.bias is None else _array(dense.bias), "Tanh")
+    return _step("Dense", dense.weight, dense.bias, "Tanh", name=type(model).__name__)

@@ -11,7 +11,8 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,8 +32,9 @@ from poolscope.encoders.base import (
     resolve_prompt,
     texts_first,
 )
+from poolscope.encoders.batching import token_clouds
 from poolscope.encoders.capabilities import EncoderSpec
-from poolscope.encoders.declaration import (
+from poolscope.encoders.folders import (
     Declaration,
     digest_model,
     file_digest,
@@ -41,7 +43,14 @@ from poolscope.encoders.declaration import (
     warn_of_cut,
 )
 from poolscope.encoders.reports import unknown_notes
-from poolscope.encoders.tokens import Tokens, Vocabulary, check_vocabulary, tokenize_plain
+from poolscope.encoders.tokens import (
+    Tokens,
+    Vocabulary,
+    check_vocabulary,
+    offsets_of,
+    tokenize_plain,
+    tokenize_prompted,
+)
 from poolscope.errors import InputError, ModelError, require
 
 _LOG = logging.getLogger(__name__)
@@ -50,16 +59,11 @@ WORDLLAMA, WORDLLAMA_TOKENIZER = "wordllama/l2_supercat_256", "tokenizers/l2_sup
 _PIECES = re.compile(r"\w+|[^\w\s]")
 
 
-@dataclass(frozen=True)
-class TableTokens:
-    """The tokens of texts that the table has, and how many of each text it lacks (they are left out)."""
-
-    tokens: Tokens
-    unknown: NDArray[np.int64]
-
-
 class StaticEncoder:
-    """Looks each token up in a table. Layer 0 and the last layer are the same: there is only the table."""
+    """Looks each token up in a table. Layer 0 and the last layer are the same: there is only the table.
+
+    `tokenize` gives the tokens of texts that the table has; the prompt is not put before them.
+    """
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class StaticEncoder:
         options: EncoderOptions,
         *,
         table: NDArray[Any],
-        tokenize: Callable[[Sequence[str], int | None], TableTokens],
+        tokenize: Callable[[Sequence[str], int | None], Tokens],
         vocabulary: Vocabulary,
     ) -> None:
         unfit = [name for name in ("dtype", "device") if getattr(options, name) not in (None, "cpu")]
@@ -81,20 +85,14 @@ class StaticEncoder:
         self.prompt = resolve_prompt(card, options)
         self.max_length = card.max_length if options.max_length is None else options.max_length
         self._table = table
-        self._tokenize = tokenize
+        self.tokenize = tokenize
         self.vocabulary = vocabulary
 
     def with_options(self, options: EncoderOptions, *, role: str | None = None) -> StaticEncoder:
         """The same table with other options; a role only chooses the prompt, and the options say which."""
-        other = StaticEncoder(
-            self.card, options, table=self._table, tokenize=self._tokenize, vocabulary=self.vocabulary
-        )
+        other = StaticEncoder(self.card, options, table=self._table, tokenize=self.tokenize, vocabulary=self.vocabulary)
         other.spec = None if self.spec is None else replace(self.spec, options=options)
         return other
-
-    def tokenize(self, texts: Sequence[str], max_length: int | None) -> Tokens:
-        """The tokens of texts that the table has; the prompt is not put before them."""
-        return self._tokenize(texts, max_length).tokens
 
     def encode(
         self, texts: Sequence[str], *, layers: Sequence[int] | None = None, progress: Progress | None = None
@@ -102,25 +100,14 @@ class StaticEncoder:
         """Clouds of the texts; tokens that the table lacks are left out, counted and logged."""
         texts = check_texts(texts)
         wanted = check_layers(layers, self.card.layers, name=self.card.name)
-        tokenized = self._tokenize([self.prompt + text for text in texts] if self.prompt else texts, self.max_length)
-        tokens = tokenized.tokens
+        tokens = tokenize_prompted(self.tokenize, self.prompt, texts, self.max_length)
         self._check(tokens, texts)
-        unknown = {"tokens": int(tokenized.unknown.sum()), "texts": int((tokenized.unknown > 0).sum())}
+        lacking = np.zeros(0, np.int64) if tokens.unknown is None else tokens.unknown
+        unknown = {"tokens": int(lacking.sum()), "texts": int((lacking > 0).sum())}
+        about = {"model": self.card.to_dict(), "options": self.options.content()}
         matrix = self._table[tokens.ids]
         clouds = {
-            layer: TokenClouds.from_matrix(
-                matrix,
-                tokens.offsets,
-                texts=texts,
-                truncated=tokens.cut,
-                token_ids=np.split(tokens.ids, tokens.offsets[1:-1]),
-                provenance={
-                    "model": self.card.to_dict(),
-                    "options": self.options.content(),
-                    "layer": layer,
-                    "unknown": unknown,
-                },
-            )
+            layer: token_clouds(texts, tokens, matrix, {**about, "layer": layer, "unknown": unknown})
             for layer in wanted
         }
         for note in unknown_notes(next(iter(clouds.values()))):
@@ -187,11 +174,7 @@ def _static_embedding(
     """All tokens count, unknown ones too; the only truncation is what the tokenizer's own file sets."""
     declared = replace(declared, max_length=(tokenizer.truncation or {}).get("max_length"))
     card = _card(table, name=name, revision=revision, declared=declared)
-
-    def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
-        tokens = tokenize_plain(tokenizer, texts, max_length, special=False)
-        return TableTokens(tokens, np.zeros(len(texts), np.int64))
-
+    tokenize = partial(tokenize_plain, tokenizer, special=False)
     vocabulary = Vocabulary.of_tokenizers(tokenizer)
     return StaticEncoder(card, options, table=table, tokenize=tokenize, vocabulary=vocabulary)
 
@@ -238,7 +221,7 @@ def _read_table(weights: Path, vocabulary: Path, *, name: str) -> tuple[Any, NDA
     return tokenizer, table
 
 
-def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None], TableTokens]:
+def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None], Tokens]:
     """As model2vec does: cut the text at `max_length` times the median length of a vocabulary entry in
     characters, then at `max_length` tokens, and leave unknown tokens out.
     """
@@ -246,7 +229,7 @@ def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None],
     model = json.loads(tokenizer.to_str())["model"]
     unknown_id = model["unk_id"] if "unk_id" in model else tokenizer.token_to_id(model.get("unk_token") or "")
 
-    def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
+    def tokenize(texts: Sequence[str], max_length: int | None) -> Tokens:
         most = None if max_length is None else max_length * characters
         tokens = tokenize_plain(tokenizer, [text[:most] for text in texts], max_length, special=False)
         cut = tokens.cut.copy()
@@ -256,8 +239,7 @@ def _model2vec_tokenize(tokenizer: Any) -> Callable[[Sequence[str], int | None],
         known = tokens.ids != (-1 if unknown_id is None else unknown_id)
         owner = np.repeat(np.arange(len(texts)), tokens.lengths)
         unknown = np.bincount(owner[~known], minlength=len(texts))
-        offsets = np.concatenate([[0], np.cumsum(tokens.lengths - unknown)]).astype(np.int64)
-        return TableTokens(Tokens(tokens.ids[known], offsets, cut), unknown)
+        return Tokens(tokens.ids[known], offsets_of(tokens.lengths - unknown), cut, unknown=unknown)
 
     return tokenize
 
@@ -272,20 +254,17 @@ def load_word_vectors(path: Path, *, name: str, revision: str | None, options: E
     if repeated := len(words) - len(vocabulary):
         _LOG.warning("%s repeats %d words; the first vector of each counts.", name, repeated)
     card = _card(table, name=name, revision=revision or file_digest(path), declared=Declaration())
-
-    def tokenize(texts: Sequence[str], max_length: int | None) -> TableTokens:
-        return look_up(texts, vocabulary, max_length=max_length)
-
+    tokenize = partial(look_up, vocabulary)
     return StaticEncoder(card, options, table=table, tokenize=tokenize, vocabulary=Vocabulary.of_words(words))
 
 
-def look_up(texts: Sequence[str], vocabulary: dict[str, int], *, max_length: int | None) -> TableTokens:
+def look_up(vocabulary: dict[str, int], texts: Sequence[str], max_length: int | None) -> Tokens:
     """The words of each text that the vocabulary has: as written, else in lower case, else piece by piece.
 
     A word is what stands between blanks; its pieces are runs of letters and digits, and single other signs.
 
-    >>> found = look_up(["The U.S., xyzzy"], {"the": 0, "u.s.": 1, ",": 2, "u": 3, ".": 4, "s": 5}, max_length=None)
-    >>> found.tokens.ids.tolist(), found.unknown.tolist()
+    >>> tokens = look_up({"the": 0, "u.s.": 1, ",": 2, "u": 3, ".": 4, "s": 5}, ["The U.S., xyzzy"], None)
+    >>> tokens.ids.tolist(), tokens.unknown.tolist()
     ([0, 3, 4, 5, 4, 2], [1])
     """
     ids: list[list[int]] = []
@@ -296,7 +275,7 @@ def look_up(texts: Sequence[str], vocabulary: dict[str, int], *, max_length: int
         ids.append(known[:max_length])
         unknown.append(len(rows) - len(known))
         cut.append(len(known) - len(ids[-1]))
-    return TableTokens(Tokens.join(ids, cut), np.asarray(unknown, dtype=np.int64))
+    return replace(Tokens.join(ids, cut), unknown=np.asarray(unknown, dtype=np.int64))
 
 
 def _tokens_of(word: str, vocabulary: dict[str, int]) -> list[str]:

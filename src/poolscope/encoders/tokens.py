@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, ModelError, PanicError, in_one_line, panics_raised
 
@@ -25,13 +25,15 @@ _CHUNK = 1024
 class Tokens:
     """The ids of all texts end to end: text k is `ids[offsets[k]:offsets[k+1]]`, after `cut[k]` were cut off.
 
-    `type_ids` (segment ids) are kept only where a tokenizer gives other values than zero.
+    `type_ids` (segment ids) are kept only where a tokenizer gives other values than zero. `unknown` counts what a
+    static table lacks of each text and leaves out (None: nothing).
     """
 
     ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     cut: NDArray[np.int32]
     type_ids: NDArray[np.int32] | None = None
+    unknown: NDArray[np.int64] | None = None
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -41,9 +43,14 @@ class Tokens:
     @classmethod
     def join(cls, ids: Sequence[Sequence[int]], cut: Sequence[int], type_ids: Sequence[Sequence[int]] = ()) -> Tokens:
         """From one list of ids a text."""
-        offsets = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
         types = _flat(type_ids)
+        offsets = offsets_of([len(row) for row in ids])
         return cls(_flat(ids), offsets, np.asarray(cut, dtype=np.int32), types if types.any() else None)
+
+
+def offsets_of(lengths: ArrayLike) -> NDArray[np.int64]:
+    """Where each of some stretches end to end begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
 def _flat(rows: Iterable[Sequence[int]]) -> NDArray[np.int32]:
@@ -109,7 +116,7 @@ def _in_chunks(texts: Sequence[str], run: Callable[[list[str]], Tokens]) -> Toke
     types = [np.zeros_like(part.ids) if part.type_ids is None else part.type_ids for part in parts]
     return Tokens(
         np.concatenate([part.ids for part in parts]),
-        np.concatenate([[0], np.cumsum(np.concatenate([part.lengths for part in parts]))]).astype(np.int64),
+        offsets_of(np.concatenate([part.lengths for part in parts])),
         np.concatenate([part.cut for part in parts]),
         np.concatenate(types) if any(part.type_ids is not None for part in parts) else None,
     )
@@ -215,7 +222,8 @@ class Vocabulary:
 
     def names(self, ids: Iterable[int]) -> list[str]:
         """The names of ids; an id that the tokenizer lacks is named by its number."""
-        return [_readable(self.name_of(int(k)), int(k)) for k in ids]
+        named = ((int(k), self.name_of(int(k))) for k in ids)
+        return [f"#{k}" if name is None else name for k, name in named]
 
     def text(self, ids: Iterable[int]) -> str:
         """The ids as people read them; the names with blanks between them where they cannot be joined."""
@@ -240,10 +248,6 @@ def check_vocabulary(vocabulary: Vocabulary, rows: int | None, *, name: str) -> 
             f"{table}; it is not the one that the model was trained with. Put the model's own tokenizer files "
             f"beside its weights (tokenizer.json, vocab.txt, …), or pass its own tokenizer."
         )
-
-
-def _readable(name: str | None, number: int) -> str:
-    return f"#{number}" if name is None else name
 
 
 # -- chat templates ---------------------------------------------------------------------------------------------------

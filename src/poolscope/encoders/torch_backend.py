@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
-from poolscope.encoders.capabilities import in_role, with_temperature
+from poolscope.encoders.capabilities import as_numpy, in_role, with_temperature
 from poolscope.encoders.packed import first_position, forget, packed_products, room_of, texts_alone
 from poolscope.errors import InputError, ModelError, require
 
@@ -82,7 +82,7 @@ class TorchBackend:
         mask = np.array([[True] * 4, [True] * 4, [True, True, True, False]])
         padded = Batch(ids, mask, mask, None, np.arange(mask.sum()))
         alone = Batch(ids[2:, :3], mask[2:, :3], mask[2:, :3], None, np.arange(3))
-        last = -1 if self._card.layers is None else self._card.layers
+        last = self._card.last
         try:
             with self.workers([last]) as run:
                 together, single = run[0](padded)[last], run[0](alone)[last]
@@ -210,7 +210,7 @@ class TorchBackend:
         """The asked states of the kept tokens of a batch."""
         import torch
 
-        last = -1 if self._card.layers is None else self._card.layers
+        last = self._card.last
         given = {"input_ids": batch.ids, **more}
         if batch.type_ids is not None and "token_type_ids" in self._accepted:
             given["token_type_ids"] = batch.type_ids
@@ -277,15 +277,13 @@ def _rounded(weights: Any, bits: int) -> Any:
 
 
 def _rows(state: Any, keep: Any, *, full: bool, card: ModelCard) -> NDArray[Any]:
-    """The kept tokens of a padded batch as numpy; bfloat16, unknown to numpy, becomes float32."""
+    """The kept tokens of a padded batch as numpy."""
     import torch
 
     rows = state.reshape(-1, state.shape[-1]) if full else state[keep]
     if not bool(torch.isfinite(rows).all()):
         raise not_finite(card)
-    rows = rows.float() if rows.dtype == torch.bfloat16 else rows
-    result: NDArray[Any] = rows.cpu().numpy()
-    return result
+    return as_numpy(rows)
 
 
 def length_limits(model: Any, tokenizer: Any, declared: int | None) -> tuple[int | None, int | None]:

@@ -10,7 +10,7 @@ import hashlib
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,18 @@ from poolscope.encoders import decoders
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_rule, in_route
-from poolscope.encoders.declaration import (
+from poolscope.encoders.folders import (
     Declaration,
+    check_count,
+    check_folder_content,
     check_modules,
+    check_sizes,
     chosen_route,
     digest_model,
     read_declaration,
     read_settings,
     warn_of_cut,
 )
-from poolscope.encoders.folders import check_count, check_folder_content, check_sizes
 from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
@@ -105,12 +107,10 @@ def _two_layers_only(model: Any) -> Iterator[None]:
         raise PoolscopeError("two layers were tried")
 
     longest = max((part for part in model.modules() if isinstance(part, torch.nn.ModuleList)), key=len, default=())
-    hooks = [layer.register_forward_pre_hook(stop) for layer in longest[2:3]]
-    try:
+    with ExitStack() as hooks:
+        for layer in longest[2:3]:
+            hooks.enter_context(layer.register_forward_pre_hook(stop))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def load_router(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> TokenEncoder:
@@ -119,11 +119,8 @@ def load_router(folder: Path, *, name: str, revision: str | None, options: Encod
     load: Callable[..., TokenEncoder] = load_static_folder if static else load_folder
     own = f"{revision or digest_model(folder, ())}:{options.role}"  # one folder and commit hold a model for each role
     opened = load(folder, name=name, revision=own, options=options)
-    return in_route(opened, str(options.role), partial(_load_route, folder, name, revision, options))
-
-
-def _load_route(folder: Path, name: str, revision: str | None, options: EncoderOptions, role: str) -> TokenEncoder:
-    return load_router(folder, name=name, revision=revision, options=replace(options, role=role))
+    others = lambda role: load_router(folder, name=name, revision=revision, options=replace(options, role=role))  # noqa: E731
+    return in_route(opened, str(options.role), others)
 
 
 def wrap_loaded(
@@ -159,14 +156,12 @@ def wrap_loaded(
     first = model if same else copy.deepcopy(model).to(devices[0], dtype)
     models = [first, *(copy.deepcopy(model).to(device, dtype) for device in devices[1:])]
     name = name or getattr(model, "name_or_path", "") or type(model).__name__
-    revision = _digest_loaded(model, tokenizer)
-    declared = Declaration() if declared is None else declared
     return _encoder(
         models,
         tokenizer,
-        declared=declared,
+        declared=declared or Declaration(),
         name=name,
-        revision=revision,
+        revision=_digest_loaded(model, tokenizer),
         options=options,
         unembedding=words,
         finishing=finishing,
@@ -276,6 +271,7 @@ def _encoder(
     vocabulary = Vocabulary.of_transformers(tokenizer)
     check_vocabulary(vocabulary, _table_rows(model), name=name)
     longest, positions = length_limits(model, tokenizer, declared.max_length)
+    further = declared.further_parameters  # of the modules behind the model (Dense)
     card = ModelCard(
         name=name,
         kind="transformers",
@@ -290,7 +286,7 @@ def _encoder(
         dtype=str(model.dtype).removeprefix("torch."),
         positions=positions,
         default_prompt=declared.default_prompt,
-        parameters=_count(model, declared),
+        parameters=None if further is None else further + sum(weights.numel() for weights in model.parameters()),
         quantization=getattr(model.config, QUANTIZATION_KEY, None),
     )
     return BatchedEncoder(
@@ -348,12 +344,6 @@ def _table_rows(model: Any) -> int | None:
         return None
     weight = getattr(table, "weight", None)
     return None if weight is None else len(weight)
-
-
-def _count(model: Any, declared: Declaration) -> int | None:
-    """The numbers of all weights, those of the modules behind the model (Dense) too."""
-    own = sum(weights.numel() for weights in model.parameters())
-    return None if declared.further_parameters is None else own + declared.further_parameters
 
 
 def _hidden_size(model: Any, *, name: str) -> int:

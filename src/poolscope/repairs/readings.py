@@ -13,13 +13,12 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from poolscope.capture.values import Part, handed_on
+from poolscope.capture.model import Part, handed_on
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
-from poolscope.encoders.batching import BatchPlan
+from poolscope.encoders.batching import BatchPlan, Ids, TokenInputs
 from poolscope.encoders.capabilities import both_ways, has, planner_of
 from poolscope.encoders.decoders import is_causal
-from poolscope.encoders.inputs import Ids, TokenInputs
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError
 from poolscope.numbers.pooling import Fitted

@@ -16,13 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import ModelCard, Progress
-from poolscope.encoders.declaration import read_declaration
 from poolscope.encoders.endpoint import VectorSource
+from poolscope.encoders.folders import read_declaration
 from poolscope.encoders.gguf import read_gguf_declaration
 from poolscope.encoders.http import EndpointError, TooLongError
 from poolscope.encoders.pooling import MODES
 from poolscope.errors import InputError
-from poolscope.numbers.ranking import unit_rows
 
 # Texts that are sent again alone, to see whether their neighbours change them.
 _ALONE = 6
@@ -355,8 +354,3 @@ def _unit(table: Array) -> Array:
     """Rows at length 1; a row without direction stays as it is, and is like no other."""
     lengths = np.linalg.norm(table, axis=1, keepdims=True)
     return np.asarray(table / np.where(lengths > 0, lengths, 1))
-
-
-def check_directions(vectors: NDArray[Any]) -> None:
-    """Refuse a row that is zero or not finite, by its number."""
-    unit_rows(vectors, "vectors")

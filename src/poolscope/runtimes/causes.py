@@ -16,19 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.base import TokenEncoder, check_layers
-from poolscope.encoders.batching import Batch, run_batches
+from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.batching import Batch, TokenInputs
 from poolscope.encoders.capabilities import (
     can_encode,
     has,
     options_of,
+    planner_of,
     pooler_step,
     steps_after,
     takes_tokens,
     vocabulary_of,
     with_options,
 )
-from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling, finish, modules_after
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError, ModelError
@@ -80,12 +80,12 @@ DECLARED = Cause("as declared", "as declared", "does as the model declares", "no
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read the texts: its cause (None: as declared), and the clouds that it gives.
+    """One way to read the texts: its cause, and the clouds that it gives.
 
     `bits` is how many bits a weight has, where the weights are rounded.
     """
 
-    cause: Cause | None
+    cause: Cause
     clouds: Callable[[], TokenClouds]
     bits: int | None = None
 
@@ -140,15 +140,13 @@ class Reference:
 
     def pooled(self, clouds: TokenClouds) -> dict[str, Array]:
         """The final vectors of clouds under each pooling, that of the model first (texts × d)."""
-        tables = {name: pool(clouds, name) for name in (self.pooling, *(set(POOLINGS) - {self.pooling}))}
-        ordered = {name: tables[name] for name in (self.pooling, *POOLINGS)}
-        content = self._content(clouds)
+        tables = {name: pool(clouds, name) for name in dict.fromkeys((self.pooling, *POOLINGS))}
+        content, pooler = self._content(clouds), self._pooler
         if content is not None:
-            ordered[CONTENT] = content
-        pooler = self._pooler
+            tables[CONTENT] = content
         if pooler is not None:
-            ordered[POOLER] = pooler(ordered["cls"])
-        return ordered
+            tables[POOLER] = pooler(tables["cls"])
+        return tables
 
     def finished(self, table: Array) -> Array:
         """Pooled vectors after the modules behind the pooling."""
@@ -213,6 +211,9 @@ class Reference:
         options = replace(options_of(self.encoder), **changed)
         return with_options(self.encoder, options).encode(self.texts or [])[-1]
 
+    def _of_texts(self, texts: list[str]) -> TokenClouds:
+        return self.encoder.encode(texts)[-1]
+
     def _prompts(self) -> Iterator[Reading]:
         own = getattr(self.encoder, "prompt", "")
         declared = {text: name for name, text in self.card.prompts.items()}
@@ -251,13 +252,8 @@ class Reference:
         ):
             changed = [change(text) for text in self.texts or []]
             if changed != self.texts and all(changed):
-                cause = Cause(
-                    "letters", name, f"changed the letters of texts ({name})", "let it pass texts on unchanged"
-                )
-                yield Reading(cause, partial(self._changed, changed))
-
-    def _changed(self, texts: list[str]) -> TokenClouds:
-        return self.encoder.encode(texts)[-1]
+                words, right = f"changed the letters of texts ({name})", "let it pass texts on unchanged"
+                yield Reading(Cause("letters", name, words, right), partial(self._of_texts, changed))
 
     def _layers(self) -> Iterator[Reading]:
         depth = self.card.layers or 0
@@ -279,9 +275,8 @@ class Reference:
         for bits in BITS:
             words = f"ran the model with its weights rounded to {bits} bits"
             right = "let it run the model with 8 or 16 bits a weight"
-            yield Reading(
-                Cause(WEIGHTS, f"weights in {bits} bits", words, right), partial(self._of_rounded, bits), bits=bits
-            )
+            cause = Cause(WEIGHTS, f"weights in {bits} bits", words, right)
+            yield Reading(cause, partial(self._of_rounded, bits), bits=bits)
 
     def _of_rounded(self, bits: int) -> TokenClouds:
         with self.encoder.backend.rounded_weights(bits):  # type: ignore[attr-defined]
@@ -302,7 +297,7 @@ class Reference:
     @cached_property
     def _rows(self) -> list[Ids]:
         """The ids of every text as the model reads it."""
-        tokens = self.encoder.plan(self.texts or []).tokens  # type: ignore[attr-defined]
+        tokens = planner_of(self.encoder).plan(self.texts or []).tokens
         return [np.asarray(row, dtype=np.int32) for row in np.split(tokens.ids, tokens.offsets[1:-1])]
 
     def _special(self) -> Iterator[Reading]:
@@ -313,19 +308,14 @@ class Reference:
         if first or last:
             cause = Cause("special tokens", "no special tokens", "put no special tokens around the texts", right)
             yield Reading(cause, self._without_special)
-        ways: list[tuple[str, str, Callable[[Ids], Ids]]] = []
-        if first:
-            ways.append(
-                ("first token twice", "put the first special token twice", lambda row: row[[0, *range(len(row))]])
-            )
-        if last:
-            ways.append(("last token missing", "left out the last special token", lambda row: row[:-1]))
-            ways.append(
-                ("last token twice", "put the last special token twice", lambda row: row[[*range(len(row)), -1]])
-            )
-        for name, words, change in ways:
-            rows = [change(row)[:most] for row in self._rows]
-            if all(map(len, rows)):
+        ways: tuple[tuple[bool, str, str, Callable[[Ids], Ids]], ...] = (
+            (first, "first token twice", "put the first special token twice", lambda row: np.append(row[:1], row)),
+            (last, "last token missing", "left out the last special token", lambda row: row[:-1]),
+            (last, "last token twice", "put the last special token twice", lambda row: np.append(row, row[-1:])),
+        )
+        for there, name, words, change in ways:
+            rows = [change(row)[:most] for row in self._rows] if there else []
+            if there and all(map(len, rows)):
                 yield Reading(Cause("special tokens", name, words, right), partial(self._of_rows, rows))
 
     def _without_special(self) -> TokenClouds:
@@ -338,14 +328,11 @@ class Reference:
     def _of_rows(self, rows: Sequence[Ids]) -> TokenClouds:
         """The clouds of lists of ids."""
         plan = replace(
-            self.encoder.plan((self.texts or [])[:1]),  # type: ignore[attr-defined]
+            planner_of(self.encoder).plan((self.texts or [])[:1]),
             tokens=Tokens.join([row.tolist() for row in rows], [0] * len(rows)),
             skip=0,
         )
-        number = check_layers(None, self.card.layers, name=self.card.name)[-1]
-        with self.encoder.workers([number], len(plan)) as workers:  # type: ignore[attr-defined]
-            matrix = run_batches(plan, workers)[number]
-        return TokenClouds.from_matrix(matrix, plan.offsets, token_ids=list(rows))
+        return planner_of(self.encoder).encode_plan(self.texts or [], plan)[-1]
 
     def _padded(self) -> Iterator[Reading]:
         """Padding that is pooled like a token: up to the longest of a request, or to a fixed length; seen by the
@@ -368,7 +355,7 @@ class Reference:
 
     def _of_padded(self, batches: Sequence[Sequence[int]], widths: Sequence[int], *, seen: bool) -> TokenClouds:
         backend = self.encoder.backend  # type: ignore[attr-defined]
-        number = check_layers(None, self.card.layers, name=self.card.name)[-1]
+        number = self.card.last
         rows: dict[int, tuple[Any, Ids]] = {}
         with backend.workers([number], 1) as workers:
             for batch, width in zip(batches, widths, strict=True):
@@ -388,6 +375,3 @@ class Reference:
 def _quoted(prompt: str) -> str:
     short = prompt if len(prompt) <= _SHOWN else f"{prompt[: _SHOWN - 1]}…"
     return repr(short)
-
-
-__all__ = ["COMMON_PROMPTS", "CONTENT", "DECLARED", "LENGTHS", "POOLER", "POOLINGS", "Cause", "Reading", "Reference"]

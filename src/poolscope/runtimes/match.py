@@ -19,9 +19,9 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
-from poolscope.numbers.ranking import nearest_neighbours
+from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, cells, origin
-from poolscope.runtimes.asking import Form, check_directions, read_form, row_cosines
+from poolscope.runtimes.asking import Form, read_form, row_cosines
 from poolscope.runtimes.causes import DECLARED, Cause, Reference
 
 Array = NDArray[np.float64]
@@ -257,7 +257,7 @@ def _received(vectors: Any, reference: Reference) -> tuple[Form, Array]:
             f"vectors: received an array of shape {table.shape}; needed: one vector for each of the {count} texts, in "
             f"their order (texts × dimensions)."
         )
-    check_directions(table)
+    unit_rows(table, "vectors")  # refuses a row that is zero or not finite, by its number
     dimension = reference.finished(np.zeros((1, reference.clouds.dimension))).shape[1]
     return read_form(table, dimension)
 
@@ -317,7 +317,6 @@ class _Matching:
     def readings(self, progress: Progress | None) -> Iterator[Tested]:
         """Other ways to read the texts, each alone and under every other pooling."""
         for reading in self.reference.readings():
-            assert reading.cause is not None
             if reading.bits is not None and self.plain() < _ROUNDED_FROM:
                 continue
             tables = self.reference.pooled(reading.clouds())

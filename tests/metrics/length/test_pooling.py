@@ -7,7 +7,7 @@ import pytest
 
 from length_data import word_texts, word_tokenizer
 from poolscope import as_encoder, encode
-from poolscope.encoders.inputs import TokenInputs
+from poolscope.encoders.batching import TokenInputs
 from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.metrics.length.report import length_report
 from tiny_models import declare, export_onnx, save_model, tiny_model

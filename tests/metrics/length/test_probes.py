@@ -166,7 +166,7 @@ def test_joined_texts_beside_averages_of_their_parts():
 
 
 def test_no_text_is_joined_twice(monkeypatch):
-    from poolscope.encoders.inputs import TokenInputs
+    from poolscope.encoders.batching import TokenInputs
 
     seen = []
     encode_rows = TokenInputs.encode

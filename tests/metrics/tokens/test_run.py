@@ -20,7 +20,7 @@ from tests.token_data import (
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions
-from poolscope.encoders.declaration import Declaration
+from poolscope.encoders.folders import Declaration
 from poolscope.encoders.transformers import wrap_loaded
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.tokens.measure import (

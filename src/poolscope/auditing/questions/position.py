@@ -11,8 +11,8 @@ import numpy as np
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
+from poolscope.encoders.batching import TokenInputs
 from poolscope.encoders.capabilities import takes_tokens
-from poolscope.encoders.inputs import TokenInputs
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe

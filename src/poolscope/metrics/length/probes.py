@@ -20,7 +20,7 @@ import numpy as np
 
 from poolscope.charts import short_name
 from poolscope.encoders import Progress, TokenEncoder
-from poolscope.encoders.inputs import Array, Ids, TokenInputs, as_inputs
+from poolscope.encoders.batching import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series
 from poolscope.numbers.cosines import PairCosine, pair_cosine

@@ -11,8 +11,8 @@ import numpy as np
 from poolscope.charts import short_name
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import as_progress, check_texts, resolve_prompt
+from poolscope.encoders.batching import TokenInputs
 from poolscope.encoders.capabilities import can_encode
-from poolscope.encoders.inputs import TokenInputs
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, Panel, labels_by_length

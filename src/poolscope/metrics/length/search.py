@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.encoders import Progress, TokenEncoder
-from poolscope.encoders.inputs import Array, Ids, TokenInputs
+from poolscope.encoders.batching import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel, Series, length_bins, row_panels, table_rows
 from poolscope.numbers.intervals import (
