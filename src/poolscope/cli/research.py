@@ -506,7 +506,7 @@ def evidence(
     the lines `<!-- begin NAME -->` and `<!-- end NAME -->`: NAME is `zoo CORPUS`, `claim KEY` or `thresholds`.
     """
     from poolscope.research.reproduce.experiment import parse_named
-    from poolscope.research.zoo.pages import put_into_pages, save_evidence
+    from poolscope.research.zoo.evidence import put_into_pages, save_evidence
 
     result = poolscope.evidence(folders, children=parse_named(child or [], "--child"), seed=seed)
     save_evidence(result, output, ending=".svg" if pictures else ".html")
