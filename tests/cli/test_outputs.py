@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -58,8 +59,9 @@ def test_a_place_where_nobody_can_write_is_refused():
 
 
 def test_json_to_the_screen_needs_no_file():
-    assert arguments._checked_json("-") == "-"
-    assert arguments._checked_json(None) is None
+    _, json = get_args(arguments.Json)
+    assert json.callback("-") == "-"
+    assert json.callback(None) is None
 
 
 def test_what_fails_while_writing_is_said_after_the_result_is_shown(tmp_path, monkeypatch):

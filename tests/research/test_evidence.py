@@ -11,8 +11,7 @@ import pytest
 from audit_data import topics
 from command_line import run
 from poolscope.errors import InputError, StoreError
-from poolscope.research.zoo.evidence import CLAIMS, evidence
-from poolscope.research.zoo.pages import put_into_pages
+from poolscope.research.zoo.evidence import CLAIMS, evidence, put_into_pages
 from poolscope.research.zoo.run import zoo
 from store_fakes import edit_json
 

@@ -48,8 +48,15 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The first line of the help, which stands above an error too."""
-        return usage_pieces(self, ctx)
+        """What stands behind the name in the first line: arguments, options that must be there, the others."""
+        parts = self.get_params(ctx)
+        arguments = [_argument(part) for part in parts if part.param_type_name == "argument"]
+        needed = [
+            _with_value(max(part.opts, key=len), part)
+            for part in parts
+            if part.param_type_name == "option" and part.required
+        ]
+        return [*arguments, *needed, "[OPTIONS]"]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Its options in groups."""
@@ -61,20 +68,17 @@ class Command(TyperCommand):
 class Commands(TyperGroup):
     """The commands of the table and of extensions, each imported when it is used."""
 
-    rows: tuple[Row, ...] = COMMANDS
+    def rows(self) -> tuple[Row, ...]:
+        """All of them; metrics that have no command of their own stand behind the others."""
+        return (*COMMANDS, *extension_rows())
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands that the help shows."""
-        return [row.name for row in (*self.rows, *self.extensions()) if row.panel]
-
-    def extensions(self) -> tuple[Row, ...]:
-        """Metrics that have no command of their own."""
-        return extension_rows()
+        return [row.name for row in self.rows() if row.panel]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None for an unknown one."""
-        row = next((row for row in self.rows if row.name == cmd_name), None)
-        row = row or next((row for row in self.extensions() if row.name == cmd_name), None)
+        row = next((row for row in self.rows() if row.name == cmd_name), None)
         if row is None:
             return None
         if row.name == "research":
@@ -83,24 +87,22 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word; an unknown one is refused with the name that is nearest."""
-        names = [row.name for row in (*self.rows, *self.extensions())]
+        names = [row.name for row in self.rows()]
         if args[0] not in names and (near := get_close_matches(args[0], names, n=1)):
             ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The page of the table; no command is imported for it."""
-        typer.echo(help_page((*self.rows, *self.extensions()), self.help or "", ctx.command_path))
+        typer.echo(help_page(self.rows(), self.help or "", ctx.command_path))
 
 
 class ResearchCommands(Commands):
     """The commands of `poolscope research`."""
 
-    rows = RESEARCH
-
-    def extensions(self) -> tuple[Row, ...]:
-        """None: metrics are not research."""
-        return ()
+    def rows(self) -> tuple[Row, ...]:
+        """Those of the group; metrics are not research."""
+        return RESEARCH
 
 
 def _built(row: Row) -> Any:
@@ -291,7 +293,7 @@ def command_help(command: Any, ctx: Any, width: int) -> str:
     width = min(width, _WIDEST)
     arguments = [part for part in command.params if part.param_type_name == "argument"]
     options = [part for part in command.get_params(ctx) if part.param_type_name == "option" and not part.hidden]
-    usage = " ".join([ctx.command_path, *usage_pieces(command, ctx)])
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
     parts = [wrapped(f"Usage: {usage}", width), "", _prose(command.help or "", width)]
     if arguments:
         parts += ["", "Arguments", *(_row(_argument(part), _meaning(part), width) for part in arguments)]
@@ -300,14 +302,6 @@ def command_help(command: Any, ctx: Any, width: int) -> str:
         if rows:
             parts += ["", group, *rows]
     return "\n".join(parts)
-
-
-def usage_pieces(command: Any, ctx: Any) -> list[str]:
-    """What stands behind the name of a command in its first line: arguments, options that must be there, the others."""
-    parts = command.get_params(ctx)
-    arguments = [_argument(part) for part in parts if part.param_type_name == "argument"]
-    needed = [_usage(part) for part in parts if part.param_type_name == "option" and part.required]
-    return [*arguments, *needed, "[OPTIONS]"]
 
 
 def _prose(text: str, width: int) -> str:
@@ -324,17 +318,14 @@ def _group(part: Any) -> str:
     return next((group for group, names in GROUPS.items() if part.name in names), OWN)
 
 
-def _usage(part: Any) -> str:
-    """An option that must be there, as the first line shows it."""
-    return f"{max(part.opts, key=len)} {part.metavar or 'VALUE'}"
-
-
 def _names(part: Any) -> str:
     """`-o, --output FOLDER`; a switch takes nothing."""
     spelled = ", ".join(sorted((*part.opts, *part.secondary_opts), key=len))
-    if getattr(part, "is_flag", False):
-        return spelled
-    return f"{spelled} {part.metavar or 'VALUE'}"
+    return spelled if getattr(part, "is_flag", False) else _with_value(spelled, part)
+
+
+def _with_value(name: str, part: Any) -> str:
+    return f"{name} {part.metavar or 'VALUE'}"
 
 
 def _meaning(part: Any) -> str:

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
@@ -38,47 +38,40 @@ def switch(meaning: str, *names: str) -> Any:
 
 def to_file(meaning: str, *names: str, metavar: str = "FILE") -> Any:
     """An option for a file to write; a name that cannot be written is refused before the work."""
-    return option(metavar, meaning, *names, callback=_checked_file)
+    return option(metavar, meaning, *names, callback=_checked(check_file))
 
 
 def to_folder(meaning: str, *names: str) -> Any:
     """An option for a folder to write into, refused in the same way."""
-    return option("FOLDER", meaning, *names, callback=_checked_folder)
+    return option("FOLDER", meaning, *names, callback=_checked(check_folder))
 
 
 def to_figure(meaning: str, *names: str) -> Any:
     """An option for a figure: its name must say a known format, too."""
-    return option("FILE", meaning, *names, callback=_checked_figure)
+    return option("FILE", meaning, *names, callback=_checked(_check_figure))
 
 
 def to_json(meaning: str) -> Any:
     """An option for JSON, to a file or, with "-", to the screen."""
-    return option("FILE", f"{meaning} (-: to the screen).", callback=_checked_json)
+    return option("FILE", f"{meaning} (-: to the screen).", callback=_checked(check_file, SCREEN))
 
 
-def _checked_file(path: Path | None) -> Path | None:
-    if path is not None:
-        check_file(path)
-    return path
+def _checked(check: Callable[[Any], Any], *unchecked: str) -> Callable[[Any], Any]:
+    """What typer calls with the value of an option, which is checked where it names something."""
+
+    def checked(target: Any) -> Any:
+        if target is not None and target not in unchecked:
+            check(target)
+        return target
+
+    return checked
 
 
-def _checked_folder(path: Path | None) -> Path | None:
-    return None if path is None else check_folder(path)
+def _check_figure(path: Path) -> None:
+    from poolscope.charts import check_figure_path
 
-
-def _checked_figure(path: Path | None) -> Path | None:
-    if path is not None:
-        from poolscope.charts import check_figure_path
-
-        check_figure_path(path)
-        check_file(path)
-    return path
-
-
-def _checked_json(target: str | None) -> str | None:
-    if target not in (None, SCREEN):
-        check_file(target)
-    return target
+    check_figure_path(path)
+    check_file(path)
 
 
 # -- the arguments that commands share, each with its one line of help ------------------------------------------------
@@ -93,22 +86,8 @@ Texts = Annotated[str | None, argument("[TEXTS]", "File, folder, hub data set, b
 Limit = Annotated[int | None, option("N", "Draw N of the texts (0: all).", min=0)]
 NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
 
-Column = Annotated[str | None, option("NAME", "Column of the texts.")]
 IdColumn = Annotated[str | None, option("NAME", "Column of the ids.")]
-LabelColumn = Annotated[str | None, option("NAME", "Column of the labels.")]
 Seed = Annotated[int, option("N", "Seed of the draw.")]
-
-Prompt = Annotated[str | None, option("TEXT", "Prefix of every text.")]
-PromptName = Annotated[str | None, option("NAME", "A prompt that the model declares.")]
-Role = Annotated[str | None, option("query|document", "Take the prompt that the model declares for this role.")]
-MaxLength = Annotated[int | None, option("TOKENS", "Cut texts here, not where the model says.", min=1)]
-Dtype = Annotated[str | None, option("NAME", "float32, float16, bfloat16 or float64.")]
-Revision = Annotated[str | None, option("NAME", "Revision of a hub model.")]
-Device = Annotated[str | None, option("NAME", "cpu, cuda, mps, or several: cuda:0,cuda:1.")]
-BatchTokens = Annotated[int | None, option("TOKENS", "Largest batch, padding included.", min=1)]
-TrustRemoteCode = Annotated[bool, switch("Run the code that the model brings.", "--trust-remote-code")]
-AllowPickle = Annotated[bool, switch("Load weights of a kind that can run code.", "--allow-pickle")]
-Encoding = Annotated[str | None, option("NAME", "Encoding of the files of texts, such as cp1252, not UTF-8.")]
 
 Queries = Annotated[str | None, option("FILE", "Queries with the ids of the texts that answer them, or a BEIR folder.")]
 QueryColumns = Annotated[
@@ -117,13 +96,6 @@ QueryColumns = Annotated[
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
 
-EngineName = Annotated[str | None, option("local|processes|ray", "Where the shards are computed.", "--engine")]
-Workers = Annotated[int | None, option("N", "How many processes, or actors of Ray.", min=1)]
-Address = Annotated[str | None, option("HOST:PORT", "The Ray cluster; without it, one made here.")]
-
-Quiet = Annotated[bool, switch("Say nothing but errors; files are written.", "--quiet", "-q")]
-Verbose = Annotated[bool, switch("Say what is logged, and what it took.", "--verbose", "-v")]
-
 ThresholdFile = Annotated[Path | None, option("FILE", "Thresholds: a .toml or .json file of names and numbers.")]
 ThresholdSettings = Annotated[list[str] | None, option("NAME=VALUE", "Set one threshold; may be repeated.")]
 
@@ -131,40 +103,45 @@ Group = Annotated[str | None, option("COLUMN", "Column of the document of each t
 
 # How texts are drawn and which columns are read, which a command takes by `reading_options`.
 _READING_OPTIONS: dict[str, Any] = {
-    "column": Column,
+    "column": Annotated[str | None, option("NAME", "Column of the texts.")],
     "id_column": IdColumn,
-    "label_column": LabelColumn,
+    "label_column": Annotated[str | None, option("NAME", "Column of the labels.")],
     "limit": Limit,
     "seed": Seed,
 }
 
 # The options of the encoder, and the encoding of files, which a command takes by `encoder_options`.
 _ENCODER_OPTIONS: dict[str, Any] = {
-    "max_length": MaxLength,
-    "prompt": Prompt,
-    "prompt_name": PromptName,
-    "role": Role,
-    "dtype": Dtype,
-    "revision": Revision,
-    "device": Device,
-    "batch_tokens": BatchTokens,
-    "trust_remote_code": TrustRemoteCode,
-    "allow_pickle": AllowPickle,
-    "encoding": Encoding,
+    "max_length": Annotated[int | None, option("TOKENS", "Cut texts here, not where the model says.", min=1)],
+    "prompt": Annotated[str | None, option("TEXT", "Prefix of every text.")],
+    "prompt_name": Annotated[str | None, option("NAME", "A prompt that the model declares.")],
+    "role": Annotated[str | None, option("query|document", "Take the prompt that the model declares for this role.")],
+    "dtype": Annotated[str | None, option("NAME", "float32, float16, bfloat16 or float64.")],
+    "revision": Annotated[str | None, option("NAME", "Revision of a hub model.")],
+    "device": Annotated[str | None, option("NAME", "cpu, cuda, mps, or several: cuda:0,cuda:1.")],
+    "batch_tokens": Annotated[int | None, option("TOKENS", "Largest batch, padding included.", min=1)],
+    "trust_remote_code": Annotated[bool, switch("Run the code that the model brings.", "--trust-remote-code")],
+    "allow_pickle": Annotated[bool, switch("Load weights of a kind that can run code.", "--allow-pickle")],
+    "encoding": Annotated[str | None, option("NAME", "Encoding of the files of texts, such as cp1252, not UTF-8.")],
 }
 
 # Where the work is done, which a command takes by `engine_options`.
-_ENGINE_OPTIONS: dict[str, Any] = {"engine": EngineName, "workers": Workers, "address": Address}
+_ENGINE_OPTIONS: dict[str, Any] = {
+    "engine": Annotated[str | None, option("local|processes|ray", "Where the shards are computed.", "--engine")],
+    "workers": Annotated[int | None, option("N", "How many processes, or actors of Ray.", min=1)],
+    "address": Annotated[str | None, option("HOST:PORT", "The Ray cluster; without it, one made here.")],
+}
 
-_UNSET: dict[Any, Any] = {
-    TrustRemoteCode: False,
-    AllowPickle: False,
-    Quiet: False,
-    Verbose: False,
-    Seed: 0,
-}  # of all others: None
+# How much is said, which every command takes by `loudness_options`.
+_LOUDNESS_OPTIONS: dict[str, Any] = {
+    "quiet": Annotated[bool, switch("Say nothing but errors; files are written.", "--quiet", "-q")],
+    "verbose": Annotated[bool, switch("Say what is logged, and what it took.", "--verbose", "-v")],
+}
+
+_UNSET: dict[type, Any] = {bool: False, int: 0}  # what is not given; of all other types None
 
 Command = Callable[..., None]
+Number = TypeVar("Number", int, float)
 
 
 def loudness_options(command: Command) -> Command:
@@ -174,12 +151,12 @@ def loudness_options(command: Command) -> Command:
         with loudness(**chosen):
             command(**values)
 
-    return gathering(command, "chosen", {"quiet": Quiet, "verbose": Verbose}, run)
+    return gathering(command, "chosen", _LOUDNESS_OPTIONS, run)
 
 
 def reading_options(*, labels: bool = False) -> Callable[[Command], Command]:
     """Give a command the options of reading texts; it receives them as one dictionary, `reading`, set or not."""
-    shared = {name: kind for name, kind in _READING_OPTIONS.items() if labels or kind is not LabelColumn}
+    shared = {name: kind for name, kind in _READING_OPTIONS.items() if labels or name != "label_column"}
     return lambda command: gathering(command, "reading", shared, command)
 
 
@@ -232,7 +209,10 @@ def gathering(
     parameters = [part.replace(kind=kind) for part in signature.parameters.values() if part.name != name]
     parameters += [
         inspect.Parameter(
-            option, kind, default=(defaults or {}).get(option, _UNSET.get(annotation)), annotation=annotation
+            option,
+            kind,
+            default=(defaults or {}).get(option, _UNSET.get(get_args(annotation)[0])),
+            annotation=annotation,
         )
         for option, annotation in shared.items()
     ]
@@ -246,20 +226,26 @@ def gathering(
     return gathered
 
 
+def parse_numbers(text: str, option: str, kind: Callable[[str], Number], example: str) -> list[Number]:
+    """Numbers with commas between, each read by `kind`.
+
+    >>> parse_numbers("0.8,1", "--taus", float, "0.8,0.9")
+    [0.8, 1.0]
+    """
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        numbers = "whole numbers" if kind is int else "numbers"
+        raise InputError(f"{option}: received {text!r}; allowed: {numbers} with commas, such as {example}.") from None
+
+
 def parse_layers(text: str | None) -> list[int] | None:
     """Layer numbers from `--layers 0,3,-1`.
 
     >>> parse_layers("0, 3,-1"), parse_layers(None)
     ([0, 3, -1], None)
     """
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"--layers: received {text!r}; allowed: whole numbers with commas, such as 0,3,6 (0: embedding output)."
-        ) from None
+    return None if text is None else parse_numbers(text, "--layers", int, "0,3,6 (0: embedding output)")
 
 
 def parse_part(text: str | None) -> tuple[int, int] | None:

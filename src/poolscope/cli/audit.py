@@ -88,7 +88,7 @@ def audit(
     from poolscope.cli.inputs import is_clouds, read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
-    from poolscope.encoders.endpoint import is_endpoint
+    from poolscope.encoders.endpoint import KEY_VARIABLE, is_endpoint
     from poolscope.files import check_folder
     from poolscope.texts.groups import document_columns
     from poolscope.texts.plain import asked_encoding
@@ -108,7 +108,9 @@ def audit(
         else:
             reading["id_column"] = told
     reading = {**reading, "group": group}
-    settings = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": _vectors(vectors)}
+    settings: dict[str, Any] = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": None}
+    if vectors is not None:
+        settings["vectors"] = poolscope.read_vectors(vectors).vectors
     settings |= {"queries": judgements, "query_prompt": query_prompt, "precision": precision}
     settings["engine"] = arguments.open_engine(where, options)
     again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
@@ -134,7 +136,7 @@ def audit(
             result = _of_vectors(model, texts, chosen, options, {**settings, "reference": reference})
         elif is_endpoint(model):
             _refuse_for_models(vector_column=vector_column)
-            source = _server(model, server_model, key_variable)
+            source = poolscope.Endpoint(model, model=server_model, key_variable=key_variable or KEY_VARIABLE)
             result = _run(source, texts, reading, options, settings | of_vectors)
         else:
             _refuse_for_models(vector_column=vector_column, **of_vectors)
@@ -151,19 +153,6 @@ def audit(
     if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
         screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
-
-
-def _vectors(path: Path | None) -> Any:
-    if path is None:
-        return None
-
-    return poolscope.read_vectors(path).vectors
-
-
-def _server(url: str, model: str | None, key_variable: str | None) -> Any:
-    from poolscope.encoders.endpoint import KEY_VARIABLE
-
-    return poolscope.Endpoint(url, model=model, key_variable=key_variable or KEY_VARIABLE)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
@@ -208,7 +197,6 @@ def _run(
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.cli.inputs import Inputs, is_clouds
-    from poolscope.stores.writer import texts_for_store
 
     inputs = Inputs(
         str(model), texts, {**reading, "label_column": reading["group"]}, options, Screen(SCREEN), default=DEFAULT_TEXTS
@@ -218,12 +206,7 @@ def _run(
         return poolscope.audit(model, seed=reading["seed"], progress=_watch(), **settings)
     keep = () if settings["queries"] is None else settings["queries"].named
     with TemporaryDirectory() as spool:
-        if texts is None or reading["limit"] or keep:
-            corpus = inputs.corpus(keep=keep)
-        else:  # a source that is too large for memory is read into a file
-            columns = {name: inputs.reading[name] for name in ("column", "id_column", "label_column")}
-            corpus = texts_for_store(texts, Path(spool) / "texts", **columns)
-        corpus = replace(corpus, source=texts or arguments.TEXTS)
+        corpus = replace(inputs.whole_corpus(Path(spool) / "texts", keep=keep), source=texts or arguments.TEXTS)
         groups = corpus.labels if reading["group"] else None  # the embedded corpus has labels of its own
         return poolscope.audit(
             model, corpus, groups=groups, seed=reading["seed"], progress=_watch(), **settings, **options
@@ -240,19 +223,10 @@ def compare(
     json: arguments.Json = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
-    screen = Screen(json)
-    result = poolscope.compare(*audits)
-    _print_comparison(result, screen)
-    if json is not None:
-        put_json(result.to_dict(), json)
-    if output is not None:
-        result.save(output, page=not no_page)
-    screen.name_written(json, output)
-
-
-def _print_comparison(result: Comparison, screen: Screen) -> None:
     from poolscope.auditing.compare import LETTERS
 
+    screen = Screen(json)
+    result = poolscope.compare(*audits)
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
     for sentence in result.headlines():
         screen.say(sentence)
@@ -261,6 +235,10 @@ def _print_comparison(result: Comparison, screen: Screen) -> None:
     _print_levels(result, marks, screen)
     for name in result.names[1:]:
         _print_differences([row for row in result.differences if row.second == name], marks, screen)
+    if output is not None:
+        result.save(output, page=not no_page)
+    screen.put_result(result, json=json)
+    screen.name_written(output)
 
 
 def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:

@@ -32,6 +32,7 @@ from poolscope.results import Result
 from poolscope.stores.cache import cached_clouds, cached_store
 from poolscope.stores.remote import is_remote
 from poolscope.stores.store import Store, is_store, open_clouds
+from poolscope.stores.writer import texts_for_store
 from poolscope.texts import Queries, Texts, read_queries, read_texts
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.sources import open_benchmark
@@ -81,6 +82,13 @@ class Inputs:
         corpus = read_texts(self.texts or TEXTS, **columns, limit=drawn or None, seed=seed, keep=keep)
         self.screen.print_notes(corpus.report.notes() if tell else ())
         return corpus
+
+    def whole_corpus(self, place: Path, *, keep: frozenset[str] | tuple[str, ...] = ()) -> Texts:
+        """`corpus`; but all texts of a source, which may be too large for memory, are read into a file at `place`."""
+        if self.texts is None or self.reading["limit"] or keep:
+            return self.corpus(keep=keep)
+        columns = {name: self.reading[name] for name in ("column", "id_column", "label_column")}
+        return texts_for_store(self.texts, place, **columns)
 
     def encoder(self) -> TokenEncoder:
         """The model, opened."""
@@ -231,21 +239,21 @@ class _Left(ProgressColumn):
         )
 
 
+def _bar(name: str, state: str, console: Console | None = None) -> Bar:
+    """A bar on standard error that gives way to what follows, and is not drawn where that is no terminal."""
+    screen = console or Console(stderr=True, emoji=False, quiet=is_quiet())
+    columns = (TextColumn(name), BarColumn(_BAR), TextColumn(state), _Left())
+    return Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet())
+
+
 @contextmanager
 def encoding_progress(total: int, *, console: Console | None = None) -> Iterator[Progress]:
     """Show a bar for `total` texts on standard error while the body runs; yields what to call after a batch.
 
     A call with 0 tokens reports texts that needed no encoding: they move the bar and leave the speed alone.
-    Nothing is drawn where standard error is not a terminal.
     """
-    screen = console or Console(stderr=True, emoji=False, quiet=is_quiet())
-    columns = (
-        TextColumn("encoding"),
-        BarColumn(_BAR),
-        TextColumn("{task.completed:,.0f} of {task.total:,} texts{task.fields[speed]} ·"),
-        _Left(),
-    )
-    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
+    state = "{task.completed:,.0f} of {task.total:,} texts{task.fields[speed]} ·"
+    with _bar("encoding", state, console) as bar:
         task = bar.add_task("encoding", total=total, speed="")
         began, tokens_done = time.perf_counter(), 0
 
@@ -263,9 +271,7 @@ def encoding_progress(total: int, *, console: Console | None = None) -> Iterator
 @contextmanager
 def counting_progress(name: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     """Show a bar for `total` items (None: not known); yields what to call with the number just done."""
-    screen = Console(stderr=True, emoji=False, quiet=is_quiet())
-    columns = (TextColumn(name), BarColumn(_BAR), TextColumn("{task.fields[state]}"), _Left())
-    with Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet()) as bar:
+    with _bar(name, "{task.fields[state]}") as bar:
         task = bar.add_task(name, total=total, state="")
         began, done = time.perf_counter(), 0
 

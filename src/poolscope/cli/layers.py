@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
-from poolscope.cli.screen import Screen, open_table, put_figure, put_json
+from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError, whole_number
 
 if TYPE_CHECKING:
@@ -119,18 +119,18 @@ def _print(result: LayersResult, screen: Screen) -> None:
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
     heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
-    table = open_table(*heads, title=title, title_style="bold")
-    means = {name: result.means(name) for name in _SHOWN}
+    means = [result.means(name) for name in _SHOWN]
+    rows = []
     for state, label in enumerate(result.states):
         cells = []
-        for curve in means.values():
+        for curve in means:
             at = state - (len(curve.mean) < len(result.states))  # layer l gives state l
             inside = 0 <= at < len(curve.mean)
             cells.append(_cell(curve.mean[at], curve.high[at], wide=wide) if inside else "")
         if result.socm is not None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
-        table.add_row(label, *cells)
-    screen.print_table(table)
+        rows.append((label, *cells))
+    screen.print_rows(heads, rows, title=title, title_style="bold")
     for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
         screen.say(line)
 
@@ -237,7 +237,7 @@ def _write(
     if figure is not None:
         from poolscope.metrics.layers.result import layers_sheet
 
-        put_figure(layers_sheet(*results), figure)
+        poolscope.save_figure(layers_sheet(*results), figure)
 
 
 # -- windows ----------------------------------------------------------------------------------------------------------
@@ -276,7 +276,9 @@ def windows(
 
     screen = Screen(json)
     inputs = Inputs(model, texts, reading, options, screen, cache=False, default=WINDOW_TEXTS)
-    settings = {"ratios": _ratios(ratio), "loss_limit": loss_limit, "seed": reading["seed"]}
+    sizes = arguments.parse_numbers(ratio, "--ratio", int, "2,8,32")
+    ratios = sorted({whole_number(size, "--ratio", least=2) for size in sizes})
+    settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
     lengths = {"context": context, "continuation": continuation, "most": most} if likelihood else None
     result, likely = _measure_windows(inputs, layer, lengths, settings)
     _print_windows(result, screen)
@@ -286,14 +288,6 @@ def windows(
         put_json(result.to_dict() | {"likelihood": None if likely is None else likely.to_dict()}, json)
     screen.put_result(result, table=table, figure=figure)
     screen.name_written(json)
-
-
-def _ratios(text: str) -> list[int]:
-    try:
-        sizes = {int(part) for part in text.split(",")}
-    except ValueError:
-        raise InputError(f"--ratio: received {text!r}; allowed: whole numbers with commas, such as 2,8,32.") from None
-    return sorted(whole_number(size, "--ratio", least=2) for size in sizes)
 
 
 def _measure_windows(
@@ -348,13 +342,6 @@ def _short(value: float) -> str:
     return f"{value:.{3 if value < 1 else 2 if value < 10 else 1}f}"
 
 
-def _print_table(heads: Sequence[str], rows: Sequence[Sequence[str]], screen: Screen) -> None:
-    shown = open_table(*heads)
-    for row in rows:
-        shown.add_row(*row)
-    screen.print_table(shown)
-
-
 def _print_windows(result: WindowsResult, screen: Screen) -> None:
     screen.print_seen(result)
     wide = screen.width >= _WIDE
@@ -367,7 +354,7 @@ def _print_windows(result: WindowsResult, screen: Screen) -> None:
         lost, *others = (part.percent(interval=wide) for part in (row.lost, row.second_order, row.adaptive))
         losses = (lost, random, *others)
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
-    _print_table(heads, rows, screen)
+    screen.print_rows(heads, rows)
     screen.say(_COLUMNS)
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):
@@ -385,12 +372,11 @@ def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
     )
     if likely.short:
         screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")
-    rows = [
-        (str(row.ratio), str(row.states), *(kept.percent(interval=wide) for kept in (row.kept, row.kept_adaptive)),
-         row.kept_truncated.percent(interval=wide))
-        for row in likely.ratios
-    ]  # fmt: skip
-    _print_table(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows, screen)
+    rows = []
+    for row in likely.ratios:
+        kept = (row.kept, row.kept_adaptive, row.kept_truncated)
+        rows.append((str(row.ratio), str(row.states), *(part.percent(interval=wide) for part in kept)))
+    screen.print_rows(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows)
     screen.print(
         "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "
         "trained to read means"

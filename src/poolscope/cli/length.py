@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure
-from poolscope.cli.screen import Screen, open_table, put_json
+from poolscope.cli.screen import Screen, digits, put_json, with_reach
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from poolscope.cli.inputs import Inputs
     from poolscope.clouds.vectors import Vectors
     from poolscope.engines import Engine
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval
     from poolscope.metrics.length.shift import SemanticShift
-    from poolscope.numbers.intervals import Estimate
     from poolscope.texts import Pairs, Texts
     from poolscope.verdicts import Verdict
 
@@ -262,6 +259,8 @@ def _of_model(
 
 # -- the screen, of 80 columns or more -----------------------------------------------------------------------------
 
+_NARROW: dict[str, Any] = {"show_edge": False, "padding": (0, 1, 0, 0)}  # the look of its tables
+
 
 def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Screen) -> None:
     """The verdicts first, then the profile, then what else was measured, most telling first."""
@@ -306,19 +305,21 @@ def _cost(report: LengthReport) -> str:
 
 
 def _print_profile(profile: LengthProfile, screen: Screen) -> None:
-    table = _table(profile.unit, "texts", "cosine", "chance", "dist.", "norm", "eff.rank", "own bin")
-    for row in profile.bins:
-        table.add_row(
+    heads = (profile.unit, "texts", "cosine", "chance", "dist.", "norm", "eff.rank", "own bin")
+    rows = (
+        (
             row.label,
             f"{row.texts:,}",
-            _cell(row.cosine),
-            _number(row.cosine.floor),
-            _number(row.distance.value),
-            _number(row.norm.value, 2),
-            _number(row.effective_rank.value, 1),
-            f"{_number(row.same_bin_neighbours.value, 2)} ({_number(row.same_bin_neighbours.floor, 2)})",
+            with_reach(row.cosine),
+            digits(row.cosine.floor),
+            digits(row.distance.value),
+            digits(row.norm.value, 2),
+            digits(row.effective_rank.value, 1),
+            f"{digits(row.same_bin_neighbours.value, 2)} ({digits(row.same_bin_neighbours.floor, 2)})",
         )
-    screen.print_table(table)
+        for row in profile.bins
+    )
+    screen.print_rows(heads, rows, **_NARROW)
     slope = profile.slope
     if slope.value is not None:
         below = f"chance stays below {slope.floor_high:.4f}"
@@ -327,33 +328,36 @@ def _print_profile(profile: LengthProfile, screen: Screen) -> None:
 
 def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:
     if any(row.sigma_a.value is not None for row in mechanism.bins):
-        table = _table("tokens", "σₐ", "bound", "above it", "‖PA‖²/(n−1)", "‖PX‖²/n", "words")
-        for row in mechanism.bins:
-            share = "–" if row.bound_fails.value is None else f"{row.bound_fails.value:.0%}"
-            numbers = (row.frobenius, row.high_frequency, row.words)
-            table.add_row(
+        heads = ("tokens", "σₐ", "bound", "above it", "‖PA‖²/(n−1)", "‖PX‖²/n", "words")
+        rows = (
+            (
                 row.label,
-                _number(row.sigma_a.value),
-                _number(row.bound.value),
-                share,
-                *(_number(number.value, digits) for number, digits in zip(numbers, (4, 1, 3), strict=True)),
+                digits(row.sigma_a.value),
+                digits(row.bound.value),
+                "–" if row.bound_fails.value is None else f"{row.bound_fails.value:.0%}",
+                digits(row.frobenius.value, 4),
+                digits(row.high_frequency.value, 1),
+                digits(row.words.value),
             )
-        screen.print_table(table)
+            for row in mechanism.bins
+        )
+        screen.print_rows(heads, rows, **_NARROW)
     for sentence in mechanism.seen():
         screen.say(sentence)
 
 
 def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
-    table = _table("tokens", "whole", "averaged", "in place", "whole − averaged")
-    for row in nulls.averaging:
-        table.add_row(
+    rows = (
+        (
             f"{row.tokens}{' *' if row.beyond else ''}",
-            _number(row.full.value),
-            f"{_number(row.averaged.value)} (of {row.chunks})",
-            "–" if row.placed is None else _number(row.placed.value),
+            digits(row.full.value),
+            f"{digits(row.averaged.value)} (of {row.chunks})",
+            "–" if row.placed is None else digits(row.placed.value),
             "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
         )
-    screen.print_table(table)
+        for row in nulls.averaging
+    )
+    screen.print_rows(("tokens", "whole", "averaged", "in place", "whole − averaged"), rows, **_NARROW)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
     for sentence in nulls.seen():
@@ -361,45 +365,29 @@ def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
 
 
 def _print_shift(shift: SemanticShift, screen: Screen) -> None:
-    parts = f"L {_cell(shift.local)}, D {_cell(shift.dispersion)}, L·D {_cell(shift.shift)}"
+    parts = f"L {with_reach(shift.local)}, D {with_reach(shift.dispersion)}, L·D {with_reach(shift.shift)}"
     screen.say(f"change of subject: {parts} ({shift.texts} texts)")
-    if not shift.made:
-        return
-    table = _table(f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")
-    for row in shift.made:
-        table.add_row(row.label, f"{row.texts:,}", f"{row.words:.0f}", _cell(row.shift), _cell(row.cosine))
-    screen.print_table(table)
+    if shift.made:
+        heads = (f"{shift.sentences} sentences of", "texts", "words", "L·D", "cosine")
+        rows = (
+            (row.label, f"{row.texts:,}", f"{row.words:.0f}", with_reach(row.shift), with_reach(row.cosine))
+            for row in shift.made
+        )
+        screen.print_rows(heads, rows, **_NARROW)
 
 
 def _print_retrieval(retrieval: LengthRetrieval, screen: Screen) -> None:
-    table = _table("tokens", "docs", "queries", "hit", "nDCG", "MRR", "rank", "share/exp.")
     named = [(row.label, row) for row in retrieval.bins]
     named += [("shortest 1/5", retrieval.shortest), ("longest 1/5", retrieval.longest)]
-    for name, row in named:
-        table.add_row(
+    rows = (
+        (
             name,
             f"{row.documents:,}",
             f"{row.queries:,}",
-            *(_number(number.value) for number in (row.hit, row.ndcg, row.mrr)),
-            _number(row.rank.value, 1),
-            _cell(row.ratio, 2),
+            *(digits(number.value) for number in (row.hit, row.ndcg, row.mrr)),
+            digits(row.rank.value, 1),
+            with_reach(row.ratio, 2),
         )
-    screen.print_table(table)
-
-
-def _table(*columns: str) -> Table:
-    """Narrow columns; a number that is too wide is folded, never cut."""
-    table = open_table(show_edge=False, padding=(0, 1, 0, 0))
-    for name in columns:
-        table.add_column(name, justify="right", overflow="fold")
-    return table
-
-
-def _cell(number: Estimate, digits: int = 3) -> str:
-    if number.value is None or number.interval is None:
-        return _number(number.value, digits)
-    return f"{number.value:.{digits}f} ±{(number.interval.high - number.interval.low) / 2:.{digits}f}"
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+        for name, row in named
+    )
+    screen.print_rows(("tokens", "docs", "queries", "hit", "nDCG", "MRR", "rank", "share/exp."), rows, **_NARROW)

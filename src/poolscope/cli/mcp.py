@@ -53,7 +53,16 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         Each answer has a level (ok, unchecked, watch, repair), one sentence, a number, its interval and its floor.
         """
         with _in_one_line(refused):
-            return audit_file(texts, model, limit, allowed=allowed)
+            refuse_elsewhere(model, "model", allowed)
+            refuse_elsewhere(texts, "texts", allowed)
+            result = poolscope.audit(model, poolscope.read_texts(texts, limit=limit or None), cache=True)
+        return {
+            "model": result.model["name"],
+            "texts": result.corpus["texts"],
+            "notes": result.corpus["notes"],
+            "answers": [{"question": answer.question, **answer.headline()} for answer in result.answers],
+            "next": None if (last := result.answers[-1]).action is None else last.action.command,
+        }
 
     def check_runtime(url: str, reference: str, model: str | None = None) -> dict[str, Any]:
         """Does an embedding server give the vectors of the reference model, and if not, what does it do instead?
@@ -61,13 +70,38 @@ def build_server(hosts: Sequence[str] = ()) -> Any:
         `url` is that of OpenAI's /v1/embeddings, TEI's /embed or Ollama's /api/embed; `model` the server's name of it.
         """
         with _in_one_line(refused):
-            return check_server(url, reference, model, allowed=allowed)
+            if "://" not in url:
+                raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")
+            refuse_elsewhere(url, "url", allowed)
+            refuse_elsewhere(reference, "reference", allowed)
+            check = poolscope.check_runtime(url, reference, model=model)
+        return {
+            "level": check.verdict.level,
+            "sentence": check.verdict.sentence,
+            "evidence": list(check.verdict.evidence),
+            "causes": check.match.rows()[:6],
+            "next": check.step if check.verdict.level != "ok" else None,
+        }
 
     def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[str, Any]:
         """Two texts: the cosine of their pooled vectors, and how far their token clouds differ behind it."""
         with _in_one_line(refused):
             refuse_elsewhere(model, "model", allowed)
-            return compare_texts(first, second, model)
+            clouds = poolscope.as_encoder(model).encode([first, second])[-1]
+            pair = poolscope.socm_pair(clouds[0], clouds[1])
+        cosine, whole = 1 - 2 * pair.mean_distance, pair.squared_wasserstein
+        hidden = pair.bures / whole if whole else 0.0  # of a text with itself nothing is hidden
+        return {
+            "cosine": cosine,
+            "hidden_share": hidden,
+            "tokens": clouds.lengths.tolist(),
+            **{name: value for name, value in pair.to_dict().items() if name in ("d_mu", "d_sigma", "socm")},
+            "sentence": (
+                f"The means of the two texts have a cosine of {cosine:.3f}; {hidden:.0%} of the distance between their "
+                f"token clouds (squared Wasserstein of two Gaussians) lies in how tokens spread, which means do not "
+                f"see."
+            ),
+        }
 
     for tool in (audit_texts, check_runtime, explain_pair):
         server.tool()(tool)
@@ -109,52 +143,3 @@ def refuse_elsewhere(address: str, name: str, allowed: Sequence[str]) -> None:
             f"{name}: received {unknown[0]!r} in the query of an address; allowed here: {', '.join(_QUERY)}. Leave it "
             f"out."
         )
-
-
-def audit_file(texts: str, model: str, limit: int, *, allowed: Sequence[str] = LOOPBACK) -> dict[str, Any]:
-    """The headline of every answer of an audit."""
-    refuse_elsewhere(model, "model", allowed)
-    refuse_elsewhere(texts, "texts", allowed)
-
-    result = poolscope.audit(model, poolscope.read_texts(texts, limit=limit or None), cache=True)
-    return {
-        "model": result.model["name"],
-        "texts": result.corpus["texts"],
-        "notes": result.corpus["notes"],
-        "answers": [{"question": answer.question, **answer.headline()} for answer in result.answers],
-        "next": None if (last := result.answers[-1]).action is None else last.action.command,
-    }
-
-
-def check_server(url: str, reference: str, model: str | None, *, allowed: Sequence[str]) -> dict[str, Any]:
-    """The verdict on a server, the causes that explain best, and what to do."""
-    if "://" not in url:
-        raise InputError(f"url: received {url[:60]!r}; allowed: an address, http://… or https://…. Pass one.")
-    refuse_elsewhere(url, "url", allowed)
-    refuse_elsewhere(reference, "reference", allowed)
-    check = poolscope.check_runtime(url, reference, model=model)
-    return {
-        "level": check.verdict.level,
-        "sentence": check.verdict.sentence,
-        "evidence": list(check.verdict.evidence),
-        "causes": check.match.rows()[:6],
-        "next": check.step if check.verdict.level != "ok" else None,
-    }
-
-
-def compare_texts(first: str, second: str, model: str) -> dict[str, Any]:
-    """Cosine, d_μ, d_Σ and SOCM of two texts, and a sentence on them."""
-    clouds = poolscope.as_encoder(model).encode([first, second])[-1]
-    pair = poolscope.socm_pair(clouds[0], clouds[1])
-    cosine, whole = 1 - 2 * pair.mean_distance, pair.squared_wasserstein
-    hidden = pair.bures / whole if whole else 0.0  # of a text with itself nothing is hidden
-    return {
-        "cosine": cosine,
-        "hidden_share": hidden,
-        "tokens": clouds.lengths.tolist(),
-        **{name: value for name, value in pair.to_dict().items() if name in ("d_mu", "d_sigma", "socm")},
-        "sentence": (
-            f"The means of the two texts have a cosine of {cosine:.3f}; {hidden:.0%} of the distance between their "
-            f"token clouds (squared Wasserstein of two Gaussians) lies in how tokens spread, which means do not see."
-        ),
-    }

@@ -16,9 +16,7 @@ from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from poolscope.chunks import Chunks
-    from poolscope.cli.inputs import Inputs
     from poolscope.stores.store import Store
-    from poolscope.texts import Texts
 
 # -- chunk ------------------------------------------------------------------------------------------------------------
 
@@ -137,7 +135,7 @@ def encode(
     if runs is not None and part is not None:
         raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
     inputs = Inputs(model, texts, reading, options, Screen(json, soft_wrap=True))
-    corpus, encoder = _corpus(inputs, output), inputs.encoder()
+    corpus, encoder = inputs.whole_corpus(output), inputs.encoder()
     with encoding_progress(len(corpus)) as progress:
         choices: dict[str, Any] = {"options": settings, "layers": chosen, "shard_texts": shard_texts}
         choices |= {"keep": keep, "keep_tokens": keep_tokens, "overwrite": overwrite, "progress": progress}
@@ -156,52 +154,31 @@ def encode(
         put_json({**content, "layers": list(store.manifest.keys), "notes": notes}, json)
 
 
-def _corpus(inputs: Inputs, output: Path) -> Texts:
-    """The texts; all of a large corpus are read into a file beside the store."""
-    from poolscope.stores.writer import texts_for_store
-
-    if inputs.texts is None or inputs.reading["limit"]:
-        return inputs.corpus()
-    columns = {name: inputs.reading[name] for name in ("column", "id_column", "label_column")}
-    return texts_for_store(inputs.texts, output, **columns)
-
-
 def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
+    """What a store holds, and its next command; one of a vector a text is not read for it."""
     from rich.filesize import decimal
 
     from poolscope.encoders.reports import unknown_notes
 
-    layers = store.manifest.keys
-    if store.manifest.keep != "tokens":
-        _print_vectors(store, notes, screen)
-        return
-    clouds = store.clouds(layers[0])  # texts, lengths and truncation are the same in every layer
-    size = store.size()
-    line = f"{store.card.name} · {len(clouds):,} texts of {store.manifest.texts['source']} · "
-    line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+    manifest = store.manifest
+    shards = len(manifest.shard_sizes)
+    line = f"{store.card.name} · {len(store):,} texts of {manifest.texts['source']} · "
+    if manifest.keep == "tokens":
+        clouds = store.clouds(manifest.keys[0])  # texts, lengths and truncation are the same in every layer
+        line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+        unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
+        notes = [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]
+        kept = "" if manifest.layers is None else f", layers {', '.join(map(str, manifest.keys))}"
+        ending, following = f"shard{'s' * (shards > 1)}{kept}", "socm"
+    else:
+        line += f"one vector a text ({manifest.keep})"
+        if (sample := manifest.sample) is not None:
+            notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
+        ending, following = "shards", "profile"
     screen.say(line)
-    unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
-    for note in [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]:
-        screen.say(note, "  ", style="dim")
-    kept = "" if store.manifest.layers is None else f", layers {', '.join(map(str, layers))}"
-    shards = len(store.manifest.shard_sizes)
-    screen.print(f"stored: {store.place} ({decimal(size)} in {shards:,} shard{'s' * (shards > 1)}{kept})")
-    screen.name_next(f"poolscope socm {shlex.quote(store.place)}")
-
-
-def _print_vectors(store: Store, notes: list[str], screen: Screen) -> None:
-    """What a store of one vector a text holds, without reading all of it."""
-    from rich.filesize import decimal
-
-    sample, source = store.manifest.sample, store.manifest.texts["source"]
-    line = f"{store.card.name} · {len(store):,} texts of {source} · one vector a text ({store.manifest.keep})"
-    screen.say(line)
-    if sample is not None:
-        notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
     screen.print_notes(notes)
-    size = store.size()
-    screen.print(f"stored: {store.place} ({decimal(size)} in {len(store.manifest.shard_sizes):,} shards)")
-    screen.name_next(f"poolscope profile {shlex.quote(store.place)}")
+    screen.print(f"stored: {store.place} ({decimal(store.size())} in {shards:,} {ending})")
+    screen.name_next(f"poolscope {following} {shlex.quote(store.place)}")
 
 
 # -- verify -----------------------------------------------------------------------------------------------------------

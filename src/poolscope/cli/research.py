@@ -14,14 +14,13 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file, to_folder
-from poolscope.cli.screen import Screen, open_table, put_json, tell
+from poolscope.cli.screen import Screen, open_table, tell, with_ends, with_reach
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
-    from poolscope.numbers.intervals import Estimate
     from poolscope.research.correlate.study import Association, CorrelationStudy, MetricScore
-    from poolscope.research.interventions import Change, Effect, InterveneResult
+    from poolscope.research.interventions import InterveneResult
     from poolscope.research.transport import TransportResult
     from poolscope.research.zoo.evidence import Evidence
     from poolscope.research.zoo.run import Zoo
@@ -198,27 +197,19 @@ def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, poolsc
 
 
 def _print_transport(result: TransportResult, screen: Screen) -> None:
-    table = open_table(
-        *("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
+    rows = []
+    for entry in result.layers:
+        shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
+        distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
+        rows.append((str(entry.layer), *distances, *(with_reach(share.scaled(100), 1, gap="") for share in shares)))
+    screen.print_seen(result)
+    screen.print_rows(
+        ("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
+        rows,
         title=f"W₂² of {result.pairs:,} pairs, and what is seen of it in % (± 95 % interval)",
         caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
         caption_justify="left",
     )
-    for entry in result.layers:
-        shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
-        distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
-        table.add_row(str(entry.layer), *distances, *map(_share, shares))
-    screen.print_seen(result)
-    screen.print_table(table)
-
-
-def _share(share: Estimate) -> str:
-    """A share with the half of its interval, which is symmetric."""
-    if share.value is None:
-        return "–"
-    interval = share.interval
-    reach = "" if interval is None else f"±{50 * (interval.high - interval.low):.1f}"
-    return f"{100 * share.value:.1f}{reach}"
 
 
 # -- intervene --------------------------------------------------------------------------------------------------------
@@ -305,26 +296,17 @@ def _print_effects(result: InterveneResult, screen: Screen) -> None:
     screen.print_seen(result)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
-    heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
-    table = open_table(*heads, words=1, title=f"after each intervention{intervals}")
+    rows = []
     for effect in result.effects:
-        table.add_row(*_cells(effect, wide=wide))
-    screen.print_table(table)
-
-
-def _cells(effect: Effect, *, wide: bool) -> list[str]:
-    cells = [effect.name, f"{effect.trace.after:.3f}", f"{effect.socm.after:.4f}", _difference(effect.socm, wide=wide)]
-    for key in ("wasserstein", "covariance"):
-        change = effect.quality.get(key)
-        cells += ["–", "–"] if change is None else [f"{change.after:.4f}", _difference(change, wide=wide)]
-    return cells
-
-
-def _difference(change: Change, *, wide: bool) -> str:
-    value, interval = change.difference.value, change.difference.interval
-    if not wide or interval is None:
-        return f"{value:+z.3f}"
-    return f"{value:+z.3f} [{interval.low:+z.3f}, {interval.high:+z.3f}]"
+        cells = [effect.name, f"{effect.trace.after:.3f}"]
+        for change in (effect.socm, effect.quality.get("wasserstein"), effect.quality.get("covariance")):
+            if change is None:
+                cells += ("–", "–")
+            else:
+                cells += (f"{change.after:.4f}", with_ends(change.difference, "+z.3f", interval=wide))
+        rows.append(cells)
+    heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
+    screen.print_rows(heads, rows, words=1, title=f"after each intervention{intervals}")
 
 
 # -- reproduce --------------------------------------------------------------------------------------------------------
@@ -381,9 +363,8 @@ def reproduce(
     done = chosen.run(output, request, command=shlex.join(["poolscope", *sys.argv[1:]]), **further)
     screen = Screen(json)
     screen.print_seen(done)
-    if json is not None:
-        put_json(done.to_dict(), json)
-    screen.name_written(json, done.folder)
+    screen.put_result(done, json=json)
+    screen.name_written(done.folder)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
 
@@ -397,12 +378,7 @@ def _further(experiment: str, scores: Path | None, taus: str | None) -> dict[str
             raise InputError(f"{name}: received for {experiment}; it belongs to {owner}. Leave it out.")
     if scores is not None:
         return {"scores": scores}
-    if taus is None:
-        return {}
-    try:
-        return {"temperatures": [float(part) for part in taus.split(",")]}
-    except ValueError:
-        raise InputError(f"--taus: received {taus!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
+    return {} if taus is None else {"temperatures": arguments.parse_numbers(taus, "--taus", float, "0.8,0.9")}
 
 
 # -- zoo and evidence -------------------------------------------------------------------------------------------------
@@ -444,9 +420,8 @@ def zoo(
     done = poolscope.zoo(_named(models), texts, output=output, say=tell, **settings)
     screen = Screen(json)
     _print_zoo(done, screen)
-    if json is not None:
-        put_json(done.to_dict(), json)
-    screen.name_written(json, output)
+    screen.put_result(done, json=json)
+    screen.name_written(output)
     if done.measured == 0:
         raise typer.Exit(NOTHING_MEASURED)
     screen.name_next(shlex.join(["poolscope", "research", "evidence", str(output), "-o", f"{output}-evidence"]))
@@ -506,16 +481,15 @@ def evidence(
     the lines `<!-- begin NAME -->` and `<!-- end NAME -->`: NAME is `zoo CORPUS`, `claim KEY` or `thresholds`.
     """
     from poolscope.research.reproduce.experiment import parse_named
-    from poolscope.research.zoo.pages import put_into_pages, save_evidence
+    from poolscope.research.zoo.evidence import put_into_pages, save_evidence
 
     result = poolscope.evidence(folders, children=parse_named(child or [], "--child"), seed=seed)
     save_evidence(result, output, ending=".svg" if pictures else ".html")
     changed = [] if pages is None else put_into_pages(result, pages)
     screen = Screen(json)
     _print_claims(result, screen)
-    if json is not None:
-        put_json(result.to_dict(), json)
-    screen.name_written(json, output, *changed)
+    screen.put_result(result, json=json)
+    screen.name_written(output, *changed)
 
 
 def _print_claims(result: Evidence, screen: Screen) -> None:

@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,6 +24,7 @@ from poolscope.files import write_json
 from poolscope.lines import command_lines, wrapped
 
 if TYPE_CHECKING:
+    from poolscope.numbers.intervals import Estimate
     from poolscope.results import Result
     from poolscope.verdicts import Verdict
 
@@ -75,6 +76,13 @@ class Screen(Console):
                 columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
             self.say(f"{columns}: {whole}", style=QUIET)
 
+    def print_rows(self, headings: Sequence[Any], rows: Iterable[Iterable[Any]], **looks: Any) -> None:
+        """Print rows of cells below their headings; `looks` are those of `open_table`."""
+        table = open_table(*headings, **looks)
+        for row in rows:
+            table.add_row(*row)
+        self.print_table(table)
+
     def name_written(self, *paths: object) -> None:
         """Say which files were written; None and the screen are none."""
         for path in paths:
@@ -95,7 +103,7 @@ class Screen(Console):
         if table is not None:
             result.save(table)
         if figure is not None:
-            put_figure(result.figure(), figure)
+            poolscope.save_figure(result.figure(), figure)
         self.name_written(json, table, figure)
 
 
@@ -111,11 +119,6 @@ def put_json(content: dict[str, Any], target: str) -> None:
         typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
     else:
         write_json(target, content)
-
-
-def put_figure(figure: Any, path: Path) -> None:
-    """Write a figure of plotly."""
-    poolscope.save_figure(figure, path)
 
 
 # -- how much is said -------------------------------------------------------------------------------------------------
@@ -179,8 +182,38 @@ def open_table(*headings: Any, words: int = 0, title: str | None = None, **looks
     """
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, **looks)
     for place, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if place < words else "right", no_wrap=place >= words)
+        table.add_column(heading, justify="left" if place < words else "right", no_wrap=place >= words, overflow="fold")
     return table
+
+
+def digits(value: float | None, places: int = 3) -> str:
+    """A number to so many places; a dash where it is not known."""
+    return "–" if value is None else f"{value:.{places}f}"
+
+
+def with_reach(estimate: Estimate, places: int = 3, *, gap: str = " ") -> str:
+    """A number with the half of its interval.
+
+    >>> from poolscope.numbers.intervals import Estimate, Interval
+    >>> with_reach(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", "")), 2), with_reach(Estimate(0.25))
+    ('0.25 ±0.05', '0.250')
+    """
+    around = None if estimate.value is None else estimate.interval
+    half = "" if around is None else f"{gap}±{(around.high - around.low) / 2:.{places}f}"
+    return digits(estimate.value, places) + half
+
+
+def with_ends(estimate: Estimate, form: str = ".2f", *, interval: bool = True) -> str:
+    """A number with the ends of its interval; a dash where it is not known.
+
+    >>> from poolscope.numbers.intervals import Estimate, Interval
+    >>> with_ends(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", ""))), with_ends(Estimate(None))
+    ('0.25 [0.20, 0.30]', '–')
+    """
+    if estimate.value is None:
+        return "–"
+    around = estimate.interval if interval else None
+    return f"{estimate.value:{form}}" + ("" if around is None else f" [{around.low:{form}}, {around.high:{form}}]")
 
 
 def _fit(table: Table, width: int) -> list[str]:

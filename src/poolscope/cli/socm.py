@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -13,12 +13,11 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
-from poolscope.cli.screen import Screen, put_figure, put_json
+from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
-    from poolscope.encoders import TokenEncoder
     from poolscope.engines import Engine
     from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
     from poolscope.metrics.socm.pair import PairProjection
@@ -119,7 +118,8 @@ def socm(
     threshold = THRESHOLD if threshold is None else threshold
     named = against is not None or neighbours is not None or not (pairs is None or pairs.isdecimal())
     alike = None if named else _confused(described, reading["seed"])
-    worst = [] if alike is None or not len(alike) else alike.worst(top, names=_names(described))
+    names = None if described.vocabulary is None else described.vocabulary.names
+    worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
     for measured in (result,) if alike is None else (alike, result):
         screen.print_seen(measured)
     _print_result(result, screen, threshold=threshold if alike is None else None)
@@ -145,10 +145,6 @@ def _confused(described: Described, seed: int) -> Confusion | None:
     labels = described.labels
     groups = labels if labels is not None and tells(labels) else groups_of_ids(list(described.clouds.ids))
     return poolscope.confusion(described.clouds, groups=groups, seed=seed)
-
-
-def _names(described: Described) -> Any:
-    return None if described.vocabulary is None else described.vocabulary.names
 
 
 def _content(
@@ -267,8 +263,6 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
-    table.add_column()
-    table.add_column()
     over = f"  mean over {result.count:,} pairs ({result.kind})"
     table.add_row("SOCM", Text.assemble(f"{result.mean:.4f}", over))
     few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
@@ -293,11 +287,8 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None
 def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen, threshold: float) -> None:
     """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
     from rich.table import Table
-    from rich.text import Text
 
     grid = Table.grid(padding=(0, 2))
-    grid.add_column()
-    grid.add_column()
     kind = "random pairs" if alike.documents is None else f"the pairs across {alike.documents:,} documents"
     reached = f"which 1 % of {kind} reach" if alike.placed else f"the highest of {kind}, too few to place 1 %"
     grid.add_row(
@@ -316,26 +307,42 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Scr
     screen.print(grid)
     if not worst:
         return
-    table = Table(
-        title="pairs that a search is most likely to confuse, and whose tokens differ most", title_justify="left",
-        expand=True, show_lines=True, caption_justify="left",
-        caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: what one text gives against itself. "
-        "hidden: what averages do not see. %: a token's part of d_Σ.",
-    )  # fmt: skip
-    for name in ("cosine", "d_Σ 0–1", "itself", "hidden"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("texts, and tokens that make d_Σ", ratio=1)
+    rows = []
     for pair in worst:
         numbers = (pair.cosine, pair.d_sigma_bounded, pair.d_sigma_floor, pair.hidden)
-        texts = Text()
         sides = ((pair.id_i, pair.text_i, pair.differs_i), (pair.id_j, pair.text_j, pair.differs_j))
+        rows.append(([f"{number:.2f}" for number in numbers], sides))
+    _print_pairs(
+        ("cosine", "d_Σ 0–1", "itself", "hidden", "texts, and tokens that make d_Σ"),
+        rows,
+        screen,
+        title="pairs that a search is most likely to confuse, and whose tokens differ most",
+        caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: what one text gives against itself. "
+        "hidden: what averages do not see. %: a token's part of d_Σ.",
+    )
+
+
+def _print_pairs(
+    headings: Sequence[str], rows: Iterable[tuple[Sequence[str], Sequence[Any]]], screen: Screen, **looks: Any
+) -> None:
+    """A line a pair: its numbers, and its two texts (id, text, and the tokens with their parts of d_Σ, or None)."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title_justify="left", caption_justify="left", expand=True, show_lines=True, **looks)
+    for name in headings[:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(headings[-1], ratio=1)
+    for numbers, sides in rows:
+        texts = Text()
         for name, text, differs in sides:
             texts.append(f"{name}  ", style="dim")
             texts.append(f"{_shortened(text or '')}\n")
-            tokens = ", ".join(f"{_shortened(token, 24)} {share:.0%}" for token, share in differs)
-            texts.append(f"  {tokens or 'no token'}\n", style="cyan")
+            if differs is not None:
+                tokens = ", ".join(f"{_shortened(token, 24)} {share:.0%}" for token, share in differs)
+                texts.append(f"  {tokens or 'no token'}\n", style="cyan")
         texts.rstrip()
-        table.add_row(*(f"{number:.2f}" for number in numbers), texts)
+        table.add_row(*numbers, texts)
     screen.print(table)
 
 
@@ -362,21 +369,14 @@ def _worst_title(result: SocmResult) -> str:
 
 
 def _print_worst(pairs: Sequence[WorstPair], screen: Screen, title: str) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"{title}: near means, unlike clouds", title_justify="left", expand=True, show_lines=True)
-    for name in ("SOCM", "d_μ", "d_Σ"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("texts", ratio=1)
-    for pair in pairs:
-        texts = Text()
-        for name, text in ((pair.id_i, pair.text_i), (pair.id_j, pair.text_j)):
-            texts.append(f"{name}  ", style="dim")
-            texts.append(f"{_shortened(text or '')}\n")
-        texts.rstrip()
-        table.add_row(f"{pair.socm:.4f}", f"{pair.mean_distance:.4f}", f"{pair.covariance_distance:.4f}", texts)
-    screen.print(table)
+    rows = (
+        (
+            [f"{number:.4f}" for number in (pair.socm, pair.mean_distance, pair.covariance_distance)],
+            [(pair.id_i, pair.text_i, None), (pair.id_j, pair.text_j, None)],
+        )
+        for pair in pairs
+    )
+    _print_pairs(("SOCM", "d_μ", "d_Σ", "texts"), rows, screen, title=f"{title}: near means, unlike clouds")
 
 
 def _shortened(text: str, width: int = 160) -> str:
@@ -412,31 +412,21 @@ def pair(
     screen = Screen(json, soft_wrap=True)
     _print_pair(projection, clouds, name, screen)
     if output is not None:
-        _draw(projection, clouds, [first, second], encoder, name, output)
+        from poolscope.metrics.socm.pair import pair_figure
+
+        vocabulary = getattr(encoder, "vocabulary", None)
+        ids = [clouds.token_ids(k) for k in (0, 1)]
+        tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
+        drawn = pair_figure(projection, names=[first, second], tokens=tokens or None, model=name)
+        poolscope.save_figure(drawn, output)
     if json is not None:
-        _write_json(projection, clouds, encoder.card.name, layer, json)
+        put_json(_pair_content(projection, clouds, encoder.card.name, layer), json)
     screen.name_written(output, json)
 
 
-def _draw(
-    projection: PairProjection,
-    clouds: poolscope.TokenClouds,
-    texts: list[str],
-    encoder: TokenEncoder,
-    name: str,
-    output: Path,
-) -> None:
-    from poolscope.metrics.socm.pair import pair_figure
-
-    vocabulary = getattr(encoder, "vocabulary", None)
-    ids = [clouds.token_ids(k) for k in (0, 1)]
-    tokens = None if vocabulary is None else [vocabulary.names(row) for row in ids if row is not None]
-    put_figure(pair_figure(projection, names=texts, tokens=tokens or None, model=name), output)
-
-
-def _write_json(
-    projection: PairProjection, clouds: poolscope.TokenClouds, model: str, layer: int | None, path: str
-) -> None:
+def _pair_content(
+    projection: PairProjection, clouds: poolscope.TokenClouds, model: str, layer: int | None
+) -> dict[str, Any]:
     from poolscope.results import plain, provenance
 
     numbers = {
@@ -454,7 +444,7 @@ def _write_json(
         "truncated": clouds.truncated,
         "provenance": provenance(clouds, settings={}),
     }
-    put_json(plain(numbers), path)
+    return dict(plain(numbers))
 
 
 def _print_pair(projection: PairProjection, clouds: poolscope.TokenClouds, name: str, screen: Screen) -> None:

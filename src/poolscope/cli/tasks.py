@@ -100,6 +100,9 @@ def tune(
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
     """
+    from poolscope.cli.inputs import encoding_progress
+    from poolscope.repairs.tune import readings_for, texts_to_encode
+
     screen = Screen(json)
     _check_output(output, force=force)
     search = _search(families, temperatures)
@@ -107,9 +110,20 @@ def tune(
     if asked["limit"] is None:
         drawn = BUILTIN_LIMIT if texts in (None, TEXTS) else LIMIT
     loaded = read_asked_task(texts, asked, drawn, screen)
-    result = _run(model, loaded, search, limit=drawn, seed=asked["seed"], options=options)
+    encoder = poolscope.as_encoder(model, **options)
+    readings = len(readings_for(encoder, search.get("readings")))
+    with encoding_progress(texts_to_encode(loaded, search.get("temperatures"), readings)) as progress:
+        # The rows were drawn when the file was read; the limit is named again for the record.
+        result = poolscope.tune(encoder, loaded, limit=drawn, seed=asked["seed"], progress=progress, **search)
     print_result(result, screen)
-    _write(result, output=output, json=json, figure=figure, screen=screen)
+    if output is not None and result.recommendation is None:
+        older = ", and the older file of that name is removed" if output.exists() else ""
+        output.unlink(missing_ok=True)
+        screen.print(f"{output} is not written{older}: {result.outcome}.")
+    elif output is not None and result.recommendation is not None:
+        result.recommendation.save(output)
+        screen.name_written(output)
+    screen.put_result(result, json=json, figure=figure)
 
 
 def _check_output(output: Path | None, *, force: bool) -> None:
@@ -127,6 +141,7 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
     from poolscope.extensions import load_extensions
     from poolscope.repairs.registry import FAMILIES as KNOWN
     from poolscope.repairs.registry import REPAIRS
+    from poolscope.repairs.temperature.rules import checked_temperature
 
     load_extensions()
     names = dict.fromkeys(part.strip() for part in named.split(","))
@@ -142,32 +157,9 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
             rows = [REPAIRS[name] for name in names if name in REPAIRS and REPAIRS[name].family == family]
             search[keywords[family]] = [part for row in rows for part in row.candidates()]
     if "temperature" in names and temperatures is not None:
-        search["temperatures"] = _temperatures(temperatures)
+        numbers = arguments.parse_numbers(temperatures, "--temperatures", float, "0.8,0.9")
+        search["temperatures"] = [checked_temperature(tau, subject="--temperatures") for tau in numbers]
     return search
-
-
-def _temperatures(text: str) -> list[float]:
-    from poolscope.repairs.temperature.rules import checked_temperature
-
-    try:
-        numbers = [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--temperatures: received {text!r}; allowed: numbers with commas, such as 0.8,0.9.") from None
-    return [checked_temperature(tau, subject="--temperatures") for tau in numbers]
-
-
-def _run(
-    model: str, task: Any, search: dict[str, Any], *, limit: int | None, seed: int, options: dict[str, Any]
-) -> TuneResult:
-    from poolscope.cli.inputs import encoding_progress
-    from poolscope.repairs.tune import readings_for, texts_to_encode
-
-    encoder = poolscope.as_encoder(model, **options)
-    readings = len(readings_for(encoder, search.get("readings")))
-    total = texts_to_encode(task, search.get("temperatures"), readings)
-    with encoding_progress(total) as progress:
-        # The rows were drawn when the file was read; the limit is named again for the record.
-        return poolscope.tune(encoder, task, limit=limit, seed=seed, progress=progress, **search)
 
 
 def print_result(result: TuneResult, screen: Screen) -> None:
@@ -203,18 +195,6 @@ def _cost(row: dict[str, Any], width: int | None) -> str:
     parts = [] if read is None or read == 1 else [f"{read:.1f} × tokens"]
     parts += [] if size is None or size == width else [f"{size:,} numbers"]
     return ", ".join(parts)
-
-
-def _write(result: TuneResult, *, output: Path | None, json: str | None, figure: Path | None, screen: Screen) -> None:
-    if output is not None and result.recommendation is None:
-        removed = output.exists()
-        output.unlink(missing_ok=True)
-        older = ", and the older file of that name is removed" if removed else ""
-        screen.print(f"{output} is not written{older}: {result.outcome}.")
-    elif output is not None and result.recommendation is not None:
-        result.recommendation.save(output)
-        screen.name_written(output)
-    screen.put_result(result, json=json, figure=figure)
 
 
 # -- evaluate ---------------------------------------------------------------------------------------------------------
@@ -253,7 +233,6 @@ def evaluate(
 
 
 def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> poolscope.Repair | None:
-
     if file is None:
         chosen = None if temperature is None and pooling is None else poolscope.Repair(temperature, pooling)
         if chosen is not None and chosen.pooling is not None and chosen.pooling.learns:
@@ -303,5 +282,4 @@ def _print(label: str, evaluation: Evaluation, screen: Screen) -> None:
     units = f"{len(evaluation.observations):,} {evaluation.unit}"
     units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"
     interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
-    line = f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})"
-    screen.print(line)
+    screen.print(f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})")

@@ -16,13 +16,11 @@ from rich.text import Text
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, to_figure, to_file
-from poolscope.cli.screen import Screen, open_table, put_figure, put_json
+from poolscope.cli.screen import Screen, put_json, with_ends, with_reach
 from poolscope.errors import InputError, ModelError
 from poolscope.files import keeping
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from poolscope.capture.norms import NormLayout
     from poolscope.cli.inputs import Inputs
     from poolscope.engines import Engine
@@ -92,7 +90,10 @@ def tokens(
     if request.engine is not None and state is not None and is_model(model):
         raise InputError("--state keeps a run of this process; received an engine too. Leave out one of the two.")
     request.check([model, *shards] if compare is None else [model, compare])
-    measured = _measure(request, model, shards, compare, state)
+    result, layout = request.measure(model, state=state)
+    for path in shards:
+        result = result.merge(request.measure(path)[0])
+    measured = [(result, layout), *([] if compare is None else [request.measure(compare)])]
     for result, layout in measured:
         _print_tokens(result, layout, screen)
     if state is not None and not is_model(model):  # a run keeps its own
@@ -122,16 +123,6 @@ def _check_states(model: str, compare: str | None, state: Path | None, shards: S
         raise InputError(f"--state: {state} is there already, and {model} has no run to go on with. Name a new file.")
 
 
-def _measure(
-    request: Request, model: str, shards: Sequence[str], compare: str | None, state: Path | None
-) -> list[Measured]:
-    """The source with its shards, and the one to compare it with."""
-    result, layout = request.measure(model, state=state)
-    for path in shards:
-        result = result.merge(request.measure(path)[0])
-    return [(result, layout)] if compare is None else [(result, layout), request.measure(compare)]
-
-
 def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None, figure: Path | None) -> None:
     if json is not None:
         parts = [{**result.to_dict(), "norms": layout and layout.to_dict()} for result, layout in measured]
@@ -142,7 +133,7 @@ def _write(measured: Sequence[Measured], json: str | None, parquet: Path | None,
     if figure is not None:
         from poolscope.metrics.tokens.result import tokens_figure
 
-        put_figure(tokens_figure(*(result for result, _ in measured)), figure)
+        poolscope.save_figure(tokens_figure(*(result for result, _ in measured)), figure)
 
 
 def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> None:
@@ -312,19 +303,18 @@ _LEGEND = (
 def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
     """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
     screen.print_seen(result)
-    parts = _table("length²", "all share", "context", "type", "mean cosine")
-    spread = _table("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected")
+    parts, spread = {}, {}
     for layer in result.layers:
-        name = "last" if layer.layer < 0 else str(layer.layer)
-        numbers = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
-        parts.add_row(name, _relative(layer.estimate("mean_square")), *map(_reach, numbers))
+        shares = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
+        mean_square = _relative(layer.estimate("mean_square"))
+        parts[layer.layer] = [mean_square, *(with_reach(share, gap="") for share in shares)]
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
-        spread.add_row(name, *map(_estimate, (layer.variation, *(both.spearman for both in correlations))))
+        spread[layer.layer] = [*map(with_ends, (layer.variation, *(both.spearman for both in correlations)))]
     screen.print(f"{result.model}: what the squared length of tokens is made of", style="bold")
-    screen.print_table(parts)
+    _print_layers(("length²", "all share", "context", "type", "mean cosine"), parts, screen)
     screen.say(_LEGEND, style="dim")
     screen.print(f"how it varies over {result.coverage.counted:,} {result.grouping}s", style="bold")
-    screen.print_table(spread)
+    _print_layers(("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected"), spread, screen)
     _print_special(result, screen)
     if layout is not None:
         screen.say(f"norms: {layout}{_gains(layout)}")
@@ -338,31 +328,16 @@ def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, 
         screen.say(f"{tables[kind]}: {meaning}.", style="dim")
 
 
-def _table(*columns: str | Text) -> Table:
-    """A table with a column for the layer before the others."""
-    return open_table("layer", *columns, padding=(0, 1, 0, 0))
-
-
-def _reach(estimate: Estimate) -> str:
-    """A number with the half of its interval, which is symmetric."""
-    if estimate.value is None:
-        return "–"
-    interval = estimate.interval
-    return f"{estimate.value:.3f}" + ("" if interval is None else f"±{interval.high - estimate.value:.3f}")
+def _print_layers(headings: Sequence[str | Text], cells: Mapping[int, Sequence[str]], screen: Screen) -> None:
+    rows = (("last" if layer < 0 else str(layer), *row) for layer, row in cells.items())
+    screen.print_rows(("layer", *headings), rows, padding=(0, 1, 0, 0))
 
 
 def _relative(estimate: Estimate) -> str:
-    """The same for a positive number of any size: the half of its interval in percent of it."""
+    """A positive number of any size with the half of its interval in percent of it."""
     value, interval = estimate.value or 0.0, estimate.interval
     share = "" if interval is None or not value else f"±{(interval.high - value) / value:.1%}"
     return f"{value:.4g}{share}"
-
-
-def _estimate(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "–"
-    interval = estimate.interval
-    return f"{estimate.value:.2f}" + ("" if interval is None else f" [{interval.low:.2f}, {interval.high:.2f}]")
 
 
 def _gains(layout: NormLayout) -> str:
@@ -383,10 +358,9 @@ def _print_special(result: poolscope.TokenStatistics, screen: Screen) -> None:
         return
     shown = range(min(4, len(result.special)))
     names = [Text(f"{result.special.names[k]} · {result.special.counts[k]:,}") for k in shown]
-    table = _table(*names)
+    cells = {}
     for layer in result.layers:
         squares, means = layer.special.mean_squares, layer.special.norms_of_means
-        cells = (f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown)
-        table.add_row("last" if layer.layer < 0 else str(layer.layer), *cells)
+        cells[layer.layer] = [f"{squares[k]:.4g} ({means[k] / (squares[k] or 1):.3f})" for k in shown]
     screen.print("special tokens, left out above: Q (M/Q)", style="bold")
-    screen.print_table(table)
+    _print_layers(names, cells, screen)

@@ -147,9 +147,8 @@ def _changed(clouds: TokenClouds, change: Callable[[int, Array], Array], name: s
         D = np.asarray(cloud, dtype=np.float64) - centre
         if D.any():
             D = change(k, D)
-            arrays.append(centre + (D - D.mean(axis=0)))
-        else:
-            arrays.append(centre + D)
+            D = D - D.mean(axis=0)
+        arrays.append(centre + D)
     return TokenClouds.from_arrays(
         arrays,
         ids=list(clouds.ids),
@@ -392,7 +391,6 @@ class _Measured:
     """One state of the clouds: moments of all texts, SOCM pairs of the drawn ones, nDCG of each query by ranking."""
 
     moments: TextMoments
-    drawn: Index
     pairs: PairColumns
     quality: Mapping[str, Array]
 
@@ -414,7 +412,7 @@ def _measure(texts: TokenClouds, documents: int, drawn: Index, relevant: Array |
             WASSERSTEIN: _ranked(d_mu + d_sigma, by_means).ndcg(k),
             COVARIANCE: _ranked(d_sigma, by_means).ndcg(k),
         }
-    return _Measured(moments, drawn, pairs, quality)
+    return _Measured(moments, pairs, quality)
 
 
 def _kept_pairs(left: TokenClouds, right: TokenClouds | None) -> PairColumns:

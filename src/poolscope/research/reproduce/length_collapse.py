@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,13 @@ TEXTS = {"texts": BUILTIN, "pairs": BUILTIN}
 _TEXTS = 1_000
 _LONGEST = 0.8  # quantile of the words of the relevant document from which on a query counts as one for a long text
 _TICKS = [base * 10**power for power in range(6) for base in (1, 2, 5)]
+# The tables of measured rows, and what they hold.
+_MEANINGS = {
+    "bins": "symptoms and mechanism by model, temperature and length bin",
+    "slopes": "change of the mean cosine per doubling of the length, with floor and verdict",
+    "probes": "cosine of two texts that repeat one word each, by number of repetitions",
+    "grid": "retrieval quality by temperature, as differences to τ = 1",
+}
 # Columns of the tables by length bin, and their titles.
 _LENGTH_PANELS = {
     "cosine": "mean pairwise cosine",
@@ -64,19 +70,7 @@ models moves the other way. `grid`: retrieval quality by τ, for all queries and
 longest fifth, as paired differences to τ = 1. The paper's own averages over 40 data sets are in `published`.
 """
 
-
-@dataclass
-class _Tables:
-    """The rows of all models so far."""
-
-    bins: list[dict[str, Any]] = field(default_factory=list)
-    slopes: list[dict[str, Any]] = field(default_factory=list)
-    probes: list[dict[str, Any]] = field(default_factory=list)
-    grid: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, other: _Tables) -> None:
-        for name, rows in vars(self).items():
-            rows += getattr(other, name)
+Tables = dict[str, list[dict[str, Any]]]  # by name, those of _MEANINGS
 
 
 def run(
@@ -87,7 +81,7 @@ def run(
     command: str = "",
 ) -> Reproduction:
     """Run what can be reached and write one folder: bins, slopes, the repetition probe and the temperature grid."""
-    tables = _Tables()
+    tables: Tables = {name: [] for name in _MEANINGS}
     taus = [1.0, *sorted({*temperatures} - {1.0}, reverse=True)]  # τ = 1 first: the others are compared with it
     with ReproductionFolder(output) as folder:
         folder.notes += request.substitutes(MODELS, TEXTS)
@@ -99,13 +93,14 @@ def run(
             assert texts is not None  # otherwise no model is measured
             assert task is not None
             request.say(f"{name}: {len(texts):,} texts, {task.units:,} queries, {len(taus)} temperatures")
-            tables.add(_measure(name, encoder, texts, task, taus))
+            for table, rows in _measure(name, encoder, texts, task, taus).items():
+                tables[table] += rows
             return {}
 
         runs = request.measure_each(no_texts or no_task, measure)
         _write(folder, tables)
         folder.readme("Length collapse and attention temperature", about=_ABOUT, runs=runs, command=command)
-    untouched = (row for row in tables.slopes if row["tau"] == 1)
+    untouched = (row for row in tables["slopes"] if row["tau"] == 1)
     return folder.result(request, runs, (f"{row['model']}: {row['verdict']}" for row in untouched))
 
 
@@ -114,8 +109,9 @@ def _task(source: str, limit: int, seed: int) -> RetrievalTask:
     return RetrievalTask(pairs.queries.texts, pairs.documents.texts, pairs.index, name=source)
 
 
-def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask, taus: Sequence[float]) -> _Tables:
-    tables = _Tables()
+def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask, taus: Sequence[float]) -> Tables:
+    """The rows of one model: none are kept of a model that fails on the way."""
+    tables: Tables = {name: [] for name in _MEANINGS}
     reference = None
     longest = _long_queries(task)
     for tau in taus:
@@ -123,9 +119,9 @@ def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask
             bins, slope = _profile(encoder, texts, tau)
             probe = repetition_probe(encoder)
         place = {"model": name, "tau": tau}
-        tables.bins += [{**place, **row} for row in bins]
-        tables.slopes.append({**place, **slope})
-        tables.probes += [
+        tables["bins"] += [{**place, **row} for row in bins]
+        tables["slopes"].append({**place, **slope})
+        tables["probes"] += [
             {**place, "times": row.times, "tokens": row.tokens, "cosine": row.cosine.value} for row in probe.steps
         ]
         scores = evaluate(Repair(temperature=tau).apply(encoder), task).scores
@@ -133,7 +129,7 @@ def _measure(name: str, encoder: TokenEncoder, texts: Texts, task: RetrievalTask
         for queries, chosen in (("all", np.ones(len(scores), dtype=bool)), ("longest fifth", longest)):
             change = compare_scores(reference[chosen], scores[chosen])
             row = {"queries": queries, "count": int(chosen.sum()), "ndcg": float(scores[chosen].mean())}
-            tables.grid.append({**place, **row, **cells({"change": Estimate(change.mean, change.interval)})})
+            tables["grid"].append({**place, **row, **cells({"change": Estimate(change.mean, change.interval)})})
     return tables
 
 
@@ -163,26 +159,21 @@ def _long_queries(task: RetrievalTask) -> Any:
     return longest >= np.quantile(longest, _LONGEST)
 
 
-def _write(folder: ReproductionFolder, tables: _Tables) -> None:
+def _write(folder: ReproductionFolder, tables: Tables) -> None:
     folder.table("published", TEMPERATURES, "averages over 40 data sets before and after, as the paper reports them")
-    folder.table("bins", tables.bins, "symptoms and mechanism by model, temperature and length bin")
-    folder.table(
-        "slopes", tables.slopes, "change of the mean cosine per doubling of the length, with floor and verdict"
-    )
-    folder.table("probes", tables.probes, "cosine of two texts that repeat one word each, by number of repetitions")
-    folder.table("grid", tables.grid, "retrieval quality by temperature, as differences to τ = 1")
-    for model in dict.fromkeys(row["model"] for row in tables.bins):
-        rows = [row for row in tables.bins if row["model"] == model]
+    for name, meaning in _MEANINGS.items():
+        folder.table(name, tables[name], meaning)
+    for model in dict.fromkeys(row["model"] for row in tables["bins"]):
+        rows = [row for row in tables["bins"] if row["model"] == model]
         folder.figure(
             f"bins-{model.lower().replace('/', '-')}", f"by length and temperature: {model}", length_figure, rows
         )
-    if tables.grid:
-        folder.figure("grid", "retrieval quality by temperature", grid_figure, tables.grid)
+    if tables["grid"]:
+        folder.figure("grid", "retrieval quality by temperature", grid_figure, tables["grid"])
 
 
 def length_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Cosine, distance from the centre, σₐ and ‖PA‖²/(n − 1) by length bin, a line a temperature; one model."""
-    go = require("plotly.graph_objects", "report")
     panels = {name: title for name, title in _LENGTH_PANELS.items() if any(row.get(name) is not None for row in rows)}
     figure = require("plotly.subplots", "report").make_subplots(
         rows=1, cols=len(panels), subplot_titles=list(panels.values()), horizontal_spacing=0.24 / len(panels)
@@ -190,22 +181,12 @@ def length_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
     taus = sorted({row["tau"] for row in rows}, reverse=True)
     for number, tau in enumerate(taus):
         members = [row for row in rows if row["tau"] == tau]
+        look = {
+            "text": [f"{row['bin']}: {row['texts']:,} texts" for row in members],
+            "line": {"color": _shade(number, len(taus)), "width": 2.5 if tau == 1 else 1.5},
+        }
         for column, name in enumerate(panels, 1):
-            figure.add_trace(
-                go.Scatter(
-                    x=[row["mean_length"] for row in members],
-                    y=[row[name] for row in members],
-                    error_y=interval_bars(members, name),
-                    mode="lines+markers",
-                    name=f"τ = {tau:g}",
-                    legendgroup=str(tau),
-                    showlegend=column == 1,
-                    text=[f"{row['bin']}: {row['texts']:,} texts" for row in members],
-                    line={"color": _shade(number, len(taus)), "width": 2.5 if tau == 1 else 1.5},
-                ),
-                1,
-                column,
-            )
+            _add_line(figure, column, members, "mean_length", name, f"τ = {tau:g}", **look)
     style(figure, title=f"By length and temperature · {rows[0]['model']}", width=340 * len(panels) + 80, height=440)
     figure.update_xaxes(title_text="tokens", type="log", tickvals=_TICKS)
     return figure
@@ -213,32 +194,36 @@ def length_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def grid_figure(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Change of nDCG@10 against τ = 1 by temperature, with paired intervals: all queries, and those for long texts."""
-    go = require("plotly.graph_objects", "report")
     groups = list(dict.fromkeys(row["queries"] for row in rows))
     figure = require("plotly.subplots", "report").make_subplots(rows=1, cols=len(groups), subplot_titles=groups)
     ordered = sorted(rows, key=lambda row: -row["tau"])  # the line goes from one temperature to the next
     for number, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
         for column, group in enumerate(groups, 1):
             members = [row for row in ordered if row["model"] == model and row["queries"] == group]
-            figure.add_trace(
-                go.Scatter(
-                    x=[row["tau"] for row in members],
-                    y=[row["change"] for row in members],
-                    error_y=interval_bars(members, "change"),
-                    mode="lines+markers",
-                    name=model,
-                    legendgroup=model,
-                    showlegend=column == 1,
-                    line={"color": COLOURS[number % len(COLOURS)]},
-                ),
-                1,
-                column,
-            )
+            look = {"line": {"color": COLOURS[number % len(COLOURS)]}}
+            _add_line(figure, column, members, "tau", "change", model, **look)
     style(figure, title="Retrieval by temperature", width=430 * len(groups) + 80, height=440)
     figure.update_xaxes(title_text="τ")
     figure.update_yaxes(title_text="nDCG@10 − nDCG@10 at τ = 1", col=1)
     figure.add_hline(y=0, line={"color": GREY, "width": 1, "dash": "dot"})
     return figure
+
+
+def _add_line(
+    figure: Any, column: int, rows: Sequence[Mapping[str, Any]], across: str, along: str, name: str, **look: Any
+) -> None:
+    """A line through the rows with the intervals of its points; the legend names it once for all panels."""
+    line = require("plotly.graph_objects", "report").Scatter(
+        x=[row[across] for row in rows],
+        y=[row[along] for row in rows],
+        error_y=interval_bars(rows, along),
+        mode="lines+markers",
+        name=name,
+        legendgroup=name,
+        showlegend=column == 1,
+        **look,
+    )
+    figure.add_trace(line, 1, column)
 
 
 def _shade(number: int, count: int) -> str:

@@ -22,7 +22,6 @@ from poolscope.errors import require
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import QUANTITIES, LayersResult, layers_figure
 from poolscope.metrics.socm.measure import socm
-from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.moments import text_moments
 from poolscope.research.correlate.model_records import (
@@ -79,7 +78,6 @@ kind, not the very ones of the paper, so that `compatible` should be near `publi
 class PairSet:
     """Texts to compare: all pairs of `left`, or those of `index` between `left` and `right`."""
 
-    name: str
     left: Texts
     right: Texts | None = None
     index: NDArray[np.int64] | None = None
@@ -130,10 +128,10 @@ def read_pair_set(name: str, request: Request) -> PairSet:
     """The texts or pairs of one set: 1,000 texts and all their pairs, or 50,000 pairs of a query and a negative."""
     source = request.texts[name]
     if name != "hard":
-        return PairSet(name, read_texts(source, limit=request.limit or _TEXTS, seed=request.seed))
+        return PairSet(read_texts(source, limit=request.limit or _TEXTS, seed=request.seed))
     negative = "document" if source == BUILTIN or "negative" not in open_table(source).kinds else "negative"
     pairs = read_pairs(source, document_column=negative, limit=request.limit or _PAIRS, seed=request.seed)
-    return PairSet(name, pairs.queries, pairs.documents, pairs.index)
+    return PairSet(pairs.queries, pairs.documents, pairs.index)
 
 
 def _published_row(name: str, pair_set: str, request: Request) -> dict[str, Any]:
@@ -170,21 +168,15 @@ def _measure(encoder: TokenEncoder, texts: PairSet, request: Request) -> dict[st
     compatible = socm(*sides, pairs=texts.index, eps=EPS)
     ratios = np.concatenate([text_moments(side).traces for side in sides])
     return {
-        **_averages(exact, compatible),
-        "texts": len(ratios),
-        **cells({"concentration_ratio": Estimate(float(ratios.mean()), bootstrap_interval(ratios))}),
-        "truncated_texts": sum(int((side.truncated > 0).sum()) for side in sides),
-    }
-
-
-def _averages(exact: SocmResult, compatible: SocmResult) -> dict[str, Any]:
-    return {
         "compatible": compatible.mean,
-        **cells({"exact": Estimate(exact.mean, exact.interval)}),
+        **cells({"exact": exact.estimate}),
         "pairs": exact.count,
         "mean_d_mu": exact.mean_distance,
         "mean_d_sigma": exact.covariance_distance,
         "share_trace_above_2": exact.trace_check.share,
+        "texts": len(ratios),
+        **cells({"concentration_ratio": Estimate(float(ratios.mean()), bootstrap_interval(ratios))}),
+        "truncated_texts": sum(int((side.truncated > 0).sum()) for side in sides),
     }
 
 
@@ -225,7 +217,7 @@ def _write(
     folder.table("example", examples, "SOCM of the pair of texts that the paper shows")
     folder.table("agreement", agreement(rows), "how published and compatible averages go together over models, by set")
     folder.table("tuning", tuning(rows), "exact averages of models beside those of the backbones they were tuned from")
-    layer_rows = [layer_row(name, result, layer) for name, result in anatomy.items() for layer in range(result.layers)]
+    layer_rows = [row for name, result in anatomy.items() for row in _layer_rows(name, result)]
     folder.table("layers", layer_rows, "λ, r, C and concentration ratio by model and layer, means over texts")
     folder.figure("averages", "average SOCM by model and set", averages_figure, rows)
     families: dict[str, list[LayersResult]] = {}
@@ -291,14 +283,15 @@ def tuning(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return changes
 
 
-def layer_row(name: str, result: LayersResult, layer: int) -> dict[str, Any]:
-    """Means over texts, with intervals, of what a layer does (counted from 0) and of the state it gives."""
-    row: dict[str, Any] = {"model": name, "layer": layer + 1}
+def _layer_rows(name: str, result: LayersResult) -> list[dict[str, Any]]:
+    """Means over texts, with intervals, of what each layer does and of the state it gives."""
+    rows: list[dict[str, Any]] = [{"model": name, "layer": layer + 1} for layer in range(result.layers)]
     for quantity in ("lambda", "r", "C", "concentration_ratio", "cosine"):
         means = result.means(quantity)
-        at = layer + 1 if QUANTITIES[quantity].over == "states" else layer  # state 0 is the embedding output
-        row |= {quantity: means.mean[at], f"{quantity}_low": means.low[at], f"{quantity}_high": means.high[at]}
-    return row
+        first = 1 if QUANTITIES[quantity].over == "states" else 0  # state 0 is the embedding output
+        for at, row in enumerate(rows, first):
+            row |= {quantity: means.mean[at], f"{quantity}_low": means.low[at], f"{quantity}_high": means.high[at]}
+    return rows
 
 
 def averages_figure(rows: Sequence[Mapping[str, Any]]) -> Any:

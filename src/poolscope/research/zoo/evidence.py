@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,13 +20,14 @@ import numpy as np
 from poolscope.auditing.compare import differences
 from poolscope.auditing.question import QUESTIONS, Gauge, Question
 from poolscope.auditing.result import Audit
-from poolscope.digests import check_seal
-from poolscope.errors import InputError
-from poolscope.files import text_of
+from poolscope.charts import COLOURS, GREY, error_bars, save_figure, style
+from poolscope.digests import check_seal, sealed
+from poolscope.errors import InputError, require
+from poolscope.files import atomic_path, check_folder, replaced_files, text_of, write_json
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.items import is_constant
 from poolscope.research.correlate.study import PValue, correlation_p, ranks
-from poolscope.research.reproduce.experiment import MEASURED, markdown_table
+from poolscope.research.reproduce.experiment import MEASURED, attempt, markdown_table
 from poolscope.research.zoo.numbers import COLUMNS, rank_correlation
 from poolscope.research.zoo.run import AUDIT, JSON, MODELS, Zoo, folder_name, is_number
 from poolscope.results import Result, origin, provenance
@@ -261,10 +263,16 @@ class Evidence(Result):
         return "\n".join([*markdown_table(rows), ""])
 
     def figure(self, claim: str = DRAWN) -> Any:
-        """The figure of one claim: points of the models, a panel a test."""
-        from poolscope.research.zoo.pages import claim_figure
-
-        return claim_figure(self, claim)
+        """The models in the numbers of a claim: a panel a test, a point a model, a colour a corpus."""
+        chosen = next((known for known in CLAIMS if known.key == claim), None)
+        if chosen is None:
+            raise InputError(f"claim: received {claim!r}; allowed: {', '.join(known.key for known in CLAIMS)}.")
+        tests = [(test.number, test.other) if isinstance(test, Together) else (test.number,) for test in chosen.tests]
+        panels = tests or [(name,) for name in _BACKBONES]
+        panels = [names for names in panels if any(zoo.having(*names) for zoo in self.zoos)]
+        if not panels:
+            raise InputError(f"claim: received {claim!r}, of which these zoos hold no number. Measure more models.")
+        return _drawn(self.zoos, panels, chosen.title)
 
 
 def evidence(
@@ -353,8 +361,8 @@ class _Opened:
                 yield self._beyond(claim, test)
 
     def _together(self, claim: Claim, test: Together, seed: int) -> TestRow:
-        both = self.columns(test.number, test.other)
-        estimate, p = correlated(both.values(), seed)
+        both = self.zoo.having(test.number, test.other)
+        estimate, p = correlated([(x.known, y.known) for x, y in both.values()], seed)
         words = f"ρ over models of {COLUMNS[test.number]} and {COLUMNS[test.other]}, {test.side} 0"
         lies = None if estimate.value is None else ("above" if estimate.value > 0 else "below")
         over = tuple(both) if lies else ()
@@ -373,14 +381,6 @@ class _Opened:
         agree, disagree, across = (tuple(sides[side]) for side in (test.side, other, "across"))
         models = sum(map(len, sides.values()))
         return TestRow(claim.key, self.corpus, words, models, agree, disagree, across)
-
-    def columns(self, *names: str) -> dict[str, tuple[float, ...]]:
-        """The values of some numbers, by model, where a model has them all."""
-        return {
-            model: tuple(known[name].known for name in names)
-            for model, known in self.zoo.estimates.items()
-            if all(name in known for name in names)
-        }
 
     def trained(self, claim: Claim, children: Mapping[str, str]) -> Iterable[TestRow]:
         """Each child minus its backbone, paired over the same pairs or texts."""
@@ -405,7 +405,8 @@ class _Opened:
             judged = {name: _judged(audit, question, gauge) for name, audit in self.audits.items()}
             values = {name: value for name, value in judged.items() if value is not None}
             if values:
-                paired = [(values[name], q) for name, (q,) in self.columns(QUALITY).items() if name in values]
+                qualities = self.zoo.having(QUALITY).items()
+                paired = [(values[name], quality.known) for name, (quality,) in qualities if name in values]
                 levels = {name: self.audits[name][question.key].verdict.level for name in values}
                 yield ThresholdRow(
                     question.key,
@@ -419,9 +420,9 @@ class _Opened:
                 )
 
 
-def correlated(points: Iterable[Sequence[float]], seed: int) -> tuple[Estimate, PValue | None]:
+def correlated(points: Sequence[tuple[float, float]], seed: int) -> tuple[Estimate, PValue | None]:
     """Spearman's ρ of points over models with its permutation p-value; undefined for too few or constant ones."""
-    rows = np.array(list(points), dtype=np.float64)
+    rows = np.array(points, dtype=np.float64)
     if len(rows) < MIN_MODELS or is_constant(rows[:, 0]) or is_constant(rows[:, 1]):
         return Estimate(None), None
     x, y = rows.T
@@ -463,5 +464,120 @@ def _spread(values: Mapping[str, float]) -> str:
 
 
 def _counts(levels: Mapping[str, str]) -> str:
-    counted = {level: sum(each == level for each in levels.values()) for level in dict.fromkeys(levels.values())}
-    return ", ".join(f"{number} {level}" for level, number in counted.items())
+    return ", ".join(f"{number} {level}" for level, number in Counter(levels.values()).items())
+
+
+# -- the folder of the evidence, its tables in pages of documentation, and the figure of a claim -----------------------
+
+MARKDOWN, SEALED, TABLE = "evidence.md", "evidence.json", "evidence.csv"
+_MARKED = re.compile(r"(<!-- begin (?P<name>[^>]+?) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
+_PANEL, _MARGINS = (360, 330), (120, 150)
+_LOGARITHMIC = ("concentration", "socm", "socm_eps")
+_BACKBONES = ("socm", "socm_trace", "concentration")
+_WITHOUT_ZERO = (*_BACKBONES, "ndcg", "split_half", "anisotropy")  # zero is nothing to hold these against
+_OVERVIEW = ("socm", "socm_trace", "ndcg", "split_half", "anisotropy", "length_slope", "position_drop")
+
+
+def parts(result: Evidence) -> dict[str, str]:
+    """Everything that a page can hold, by name."""
+    tables = {f"zoo {zoo.corpus['source']}": zoo.to_markdown() for zoo in result.zoos}
+    claims = {f"claim {claim.key}": result.claim_markdown(claim.key) for claim in CLAIMS}
+    return {**tables, **claims, "thresholds": result.threshold_markdown()}
+
+
+def save_evidence(result: Evidence, folder: str | os.PathLike[str], *, ending: str = ".html") -> Path:
+    """Write the tables as Markdown, CSV and JSON, and a figure a claim."""
+    from pyarrow import csv
+
+    target = check_folder(folder)
+    drawn = {claim.key: attempt(result.figure, claim.key)[0] for claim in CLAIMS}
+    figures = {key: figure for key, figure in drawn.items() if figure is not None}  # no number, no figure
+    titles = {f"claim {claim.key}": f"## {claim.title}\n\n{claim.words}\n" for claim in CLAIMS}
+    sections = (f"{titles.get(name, f'## {name}' + chr(10))}\n{content}" for name, content in parts(result).items())
+    with replaced_files(target, stale=(MARKDOWN, SEALED, TABLE)) as written:
+        (written / MARKDOWN).write_text("\n".join(sections), encoding="utf-8")
+        write_json(written / SEALED, sealed(result.to_dict()))
+        csv.write_csv(result.to_table(), written / TABLE)
+        for key, figure in figures.items():
+            save_figure(figure, written / f"claim-{key}{ending}")
+    return target
+
+
+def put_into_pages(result: Evidence, folder: str | os.PathLike[str]) -> list[Path]:
+    """Replace what stands between the marks of Markdown pages by the tables of their names; the pages that changed."""
+    tables = parts(result)
+    changed = []
+    pages = sorted(Path(folder).rglob("*.md"))
+    if not pages:
+        raise InputError(f"pages: received {folder}, which holds no Markdown page. Name the folder of the pages.")
+
+    def table(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in tables:
+            raise InputError(f"{page}: marks a place for {name!r}; there is {', '.join(tables)}. Correct the mark.")
+        return f"{match[1]}\n{tables[name]}\n{match[3]}"
+
+    for page in pages:
+        content = page.read_text(encoding="utf-8")
+        new = _MARKED.sub(table, content)
+        if new != content:
+            with atomic_path(page) as path:
+                path.write_text(new, encoding="utf-8")
+            changed.append(page)
+    return changed
+
+
+def zoo_figure(zoo: Zoo) -> Any:
+    """The models in a few numbers of one zoo: a panel a number, a line a model."""
+    panels = [(name,) for name in _OVERVIEW if zoo.having(name)]
+    if not panels:
+        raise InputError("no model of this zoo has a number to draw; its reasons stand in to_table().")
+    return _drawn([zoo], panels, f"{zoo.measured} models on {zoo.corpus['source']}")
+
+
+def _drawn(zoos: Sequence[Zoo], panels: Sequence[tuple[str, ...]], title: str) -> Any:
+    """A panel one number of the models, or two against each other."""
+    models = list(dict.fromkeys(model for zoo in zoos for model in zoo.estimates))
+    figure = require("plotly.subplots", "report").make_subplots(
+        rows=1, cols=len(panels), horizontal_spacing=0.4 / len(panels)
+    )
+    for column, panel in enumerate(panels, start=1):
+        for number, zoo in enumerate(zoos):
+            figure.add_trace(_points(zoo, panel, COLOURS[number % len(COLOURS)], legend=column == 1), 1, column)
+        _name_axes(figure, panel, column, models)
+    width = len(panels) * _PANEL[0] + _MARGINS[0]
+    return style(figure, title=f"{title} · bars: 95 % intervals", width=width, height=_PANEL[1] + _MARGINS[1])
+
+
+def _points(zoo: Zoo, names: tuple[str, ...], colour: str, *, legend: bool) -> Any:
+    known = zoo.having(*names)
+    across, corpus = [numbers[0] for numbers in known.values()], str(zoo.corpus["source"])
+    if len(names) == 1:
+        more: dict[str, Any] = {"y": list(known), "mode": "markers"}
+    else:
+        along = [numbers[1] for numbers in known.values()]
+        more = {"y": [estimate.value for estimate in along], "error_y": error_bars(along, colour)}
+        look = {"textposition": "top center", "textfont": {"size": 9, "color": colour}}
+        more |= {"mode": "markers+text", "text": list(known), **look}
+    return require("plotly.graph_objects", "report").Scatter(
+        x=[estimate.value for estimate in across],
+        error_x=error_bars(across, colour),
+        name=corpus,
+        legendgroup=corpus,
+        showlegend=legend,
+        marker={"size": 8, "color": colour},
+        **more,
+    )
+
+
+def _name_axes(figure: Any, names: tuple[str, ...], column: int, models: list[str]) -> None:
+    if len(names) == 1:
+        figure.update_xaxes(title_text=COLUMNS[names[0]], row=1, col=column)
+        lines = {"type": "category", "categoryarray": models, "categoryorder": "array", "automargin": True}
+        figure.update_yaxes(range=[-0.5, len(models) - 0.5], **lines, row=1, col=column)
+        if names[0] not in _WITHOUT_ZERO:
+            figure.add_vline(x=0, line={"color": GREY, "width": 1, "dash": "dot"}, row=1, col=column)
+        return
+    for axis, name in zip((figure.update_xaxes, figure.update_yaxes), names, strict=True):
+        kind = {"type": "log"} if name in _LOGARITHMIC else {}
+        axis(title_text=COLUMNS[name], row=1, col=column, **kind)

@@ -127,25 +127,23 @@ def token_numbers(material: Material) -> dict[str, Estimate]:
     encoder, options = material.encoder, options_of(material.encoder)
     states = cached_clouds(encoder, material.corpus, layers=list(wanted), options=options, enabled=material.cache)
     statistics = token_statistics(states, vocabulary=encoder, seed=material.seed)
-    return {
-        name: value
-        for layer, ending in wanted.items()
-        for name, value in _token_layer(statistics[layer], ending).items()
-    }
-
-
-def _token_layer(layer: Any, ending: str) -> dict[str, Estimate]:
-    return {
-        f"mean_share{ending}": layer.estimate("mean_share"),
-        f"variation{ending}": layer.variation,
-        f"mean_and_variance{ending}": layer.corrected.mean_and_variance.spearman,
-    }
+    numbers: dict[str, Estimate] = {}
+    for depth, ending in wanted.items():
+        layer = statistics[depth]
+        numbers |= {
+            f"mean_share{ending}": layer.estimate("mean_share"),
+            f"variation{ending}": layer.variation,
+            f"mean_and_variance{ending}": layer.corrected.mean_and_variance.spearman,
+        }
+    return numbers
 
 
 def layer_numbers(material: Material) -> dict[str, Estimate]:
     """σₐ of the last layer, mean over heads and some texts, and how it and ‖PA‖²/(n − 1) go with the length."""
     require_capability(material.encoder, "attention")
-    texts = _spread_by_length(material)
+    order = np.argsort(material.clouds.lengths, kind="stable")
+    steps = np.unique(np.linspace(0, len(order) - 1, LAYER_TEXTS).round().astype(int))  # shortest to longest, by rank
+    texts = [material.corpus.texts[k] for k in order[steps]]
     result = layers(material.encoder, texts, socm_texts=0, seed=material.seed)
     means = result.means("sigma_a")
     low, high = float(means.low[-1]), float(means.high[-1])
@@ -157,13 +155,6 @@ def layer_numbers(material: Material) -> dict[str, Estimate]:
         "sigma_and_length": rank_correlation(lengths, result.per_text("sigma_a")[:, -1]),
         "filter_and_length": rank_correlation(lengths, filtered),
     }
-
-
-def _spread_by_length(material: Material) -> list[str]:
-    """Some texts, from the shortest to the longest in equal steps of rank."""
-    order = np.argsort(material.clouds.lengths, kind="stable")
-    chosen = np.unique(np.linspace(0, len(order) - 1, LAYER_TEXTS).round().astype(int))
-    return [material.corpus.texts[k] for k in order[chosen]]
 
 
 def length_numbers(material: Material) -> dict[str, Estimate]:

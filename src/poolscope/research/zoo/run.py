@@ -81,6 +81,14 @@ class Zoo(Result):
             if run["status"] == MEASURED
         }
 
+    def having(self, *names: str) -> dict[str, tuple[Estimate, ...]]:
+        """Some numbers by model, of the models that have them all."""
+        return {
+            model: tuple(known[name] for name in names)
+            for model, known in self.estimates.items()
+            if all(name in known for name in names)
+        }
+
     def headline(self) -> dict[str, Any]:
         """How many models, and how many could be measured."""
         return {"models": len(self.runs), "measured": self.measured, "texts": self.corpus["texts"]}
@@ -89,7 +97,7 @@ class Zoo(Result):
         """How many models were measured and on what, between which ends SOCM lies, and who is missing."""
         told = f"{self.measured:,} of {len(self.runs):,} models were measured on {self.corpus['texts']:,} texts of"
         sentences = [f"{told} {self.corpus['source']}."]
-        ends = sorted((known["socm"].known, name) for name, known in self.estimates.items() if "socm" in known)
+        ends = sorted((socm.known, name) for name, (socm,) in self.having("socm").items())
         if len(ends) > 1:
             (low, first), (high, last) = ends[0], ends[-1]
             sentences.append(f"The mean SOCM of their texts goes from {low:.3g} ({first}) to {high:.3g} ({last}).")
@@ -99,7 +107,7 @@ class Zoo(Result):
 
     def figure(self) -> Any:
         """The models in the numbers that most of them have: a panel a number, a line a model, bars for intervals."""
-        from poolscope.research.zoo.pages import zoo_figure
+        from poolscope.research.zoo.evidence import zoo_figure
 
         return zoo_figure(self)
 
@@ -121,7 +129,8 @@ class Zoo(Result):
             )
             lines += [f"**{title}**", "", *markdown_table(rows), ""]
         if audited := [run for run in measured if run["levels"]]:
-            lines += ["**Levels of the audit**", "", *markdown_table(_levels(run) for run in audited), ""]
+            levels = markdown_table({"model": run["model"], **run["levels"]} for run in audited)
+            lines += ["**Levels of the audit**", "", *levels, ""]
         if missing := [run for run in self.runs if run["status"] != MEASURED]:
             lines += [*(f"- {run['model']}: {run['status']}: {run['reason']}" for run in missing), ""]
         return "\n".join(lines)
@@ -139,10 +148,6 @@ class Zoo(Result):
             f"95 %, over texts, queries or token types. Published values: {SOCM_PAPER}, on Wikipedia sentences with "
             f"eps = {EPS:g}."
         )
-
-
-def _levels(run: Mapping[str, Any]) -> dict[str, str]:
-    return {"model": run["model"], **run["levels"]}
 
 
 def zoo(
