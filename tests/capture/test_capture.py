@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import zoo
 from poolscope import encode
@@ -162,6 +164,42 @@ def test_what_is_captured_is_what_is_encoded(name):
             np.testing.assert_array_equal(batch.output[start : start + n], clouds[int(position)])
             start += n
     assert opened.final_norm == (name != "BERT")
+
+
+class Kernels(TorchFunctionMode):
+    """Counts the calls of torch's own attention."""
+
+    count = 0
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.nn.functional.scaled_dot_product_attention
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ["BERT", "GPT-2", "ModernBERT"])
+def test_attention_from_the_weights_is_that_of_the_kernel(name):
+    """Only the first batch, which is checked by it, calls the kernel for what the weights give already."""
+    opened = OpenModel(zoo.family(name), batch_tokens=16)
+    outputs, calls = [], []
+    for own in (True, False):
+        with Kernels() as kernels:
+            passes = list(opened.run(TEXTS, Blind, own=own))
+        outputs.append(np.concatenate([done.output for done in passes]))
+        calls.append(kernels.count)
+    np.testing.assert_allclose(outputs[1], outputs[0], atol=1e-5)
+    assert len(passes) > 1
+    assert calls == [3 * len(passes), 3]
+
+
+def test_a_row_without_weights_is_left_to_the_kernel():
+    query, key, value = torch.randn(3, 1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    mask = torch.ones(4, 4, dtype=torch.bool)
+    mask[2] = False
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, query, key, value, attn_mask=mask)
+    with Kernels() as kernels, attention_tap(lambda weights: weights()):
+        found = attention()
+    assert kernels.count == 1
+    torch.testing.assert_close(found, attention(), equal_nan=True)
 
 
 def test_a_prompt_that_is_not_pooled_is_marked(tmp_path):

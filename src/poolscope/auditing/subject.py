@@ -37,7 +37,6 @@ from poolscope.metrics.scores import ScoreDistribution, score_distribution
 from poolscope.metrics.socm.confusable import MOST_ALIKE, Confusion, confusable_pairs, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.result import SocmResult
-from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.pooling import pool
@@ -231,7 +230,7 @@ class Subject:
         most = MOST_PAIRS if self.whole is None else max(MOST_PAIRS, self.whole.plan.pairs)
         if len(texts) == len(self):
             sample = None if count <= most else most
-            return measured_pairs(self.clouds, reduced=self._reduced, pairs=sample, seed=self.seed)
+            return measured_pairs(self.clouds, **self._known, pairs=sample, seed=self.seed)
         if count <= most:
             pairs, kind = np.stack(np.triu_indices(len(texts), 1), axis=1), "all pairs of different texts"
         else:
@@ -245,7 +244,7 @@ class Subject:
         """SOCM of each text with its nearest by mean vector; texts that repeat another are nobody's neighbours."""
         texts = self.distinct
         if len(texts) == len(self):
-            return measured_pairs(self.clouds, reduced=self._reduced, neighbours=min(NEIGHBOURS, len(self) - 1))
+            return measured_pairs(self.clouds, **self._known, neighbours=min(NEIGHBOURS, len(self) - 1))
         nearest, _ = nearest_neighbours(self.moments.unit_means[texts], min(NEIGHBOURS, len(texts) - 1))
         pairs = np.stack([np.repeat(texts, nearest.shape[1]), texts[nearest.ravel()]], axis=1)
         pairs = np.unique(np.sort(pairs, axis=1), axis=0)  # two texts may be neighbours of each other: one pair
@@ -281,12 +280,12 @@ class Subject:
 
     def pairs_of(self, pairs: NDArray[np.int64], kind: str) -> SocmResult:
         """SOCM of these pairs."""
-        return replace(measured_pairs(self.clouds, reduced=self._reduced, pairs=pairs), kind=kind)
+        return replace(measured_pairs(self.clouds, **self._known, pairs=pairs), kind=kind)
 
     @cached_property
-    def _reduced(self) -> tuple[ReducedCache, ReducedCache]:
-        """What the texts are reduced to for SOCM, kept for both lists of pairs."""
-        return reduced_caches(self.clouds, budget=_REDUCED_BYTES)
+    def _known(self) -> dict[str, Any]:
+        """What the texts are reduced to for SOCM, and their moments, kept for all lists of pairs."""
+        return {"reduced": reduced_caches(self.clouds, budget=_REDUCED_BYTES), "moments": self.moments}
 
     @property
     def vocabulary(self) -> Vocabulary | None:

@@ -71,9 +71,13 @@ class Visitor(Protocol):
 
 @dataclass
 class _Pass:
-    """One pass under way: who watches, how many layers are done, and what was seen of the one under way."""
+    """One pass under way: who watches, how many layers are done, and what was seen of the one under way.
+
+    `own`: attention is that of the model's own kernel, see `OpenModel.run`.
+    """
 
     visitor: Visitor
+    own: bool = True
     done: int = 0
     seen: dict[str, Any] = field(default_factory=dict)
 
@@ -112,9 +116,9 @@ class Observer:
             yield
 
     @contextmanager
-    def watching(self, visitor: Visitor) -> Iterator[None]:
+    def watching(self, visitor: Visitor, *, own: bool = True) -> Iterator[None]:
         """Hand the layers of the one pass that this thread makes in the context to the visitor."""
-        current = self._local.current = _Pass(visitor)
+        current = self._local.current = _Pass(visitor, own)
         try:
             with attention_tap(self._attend):
                 yield
@@ -140,10 +144,12 @@ class Observer:
             )
         return module.register_forward_hook(lambda module, args, output: tell(output))
 
-    def _attend(self, weights: Callable[[], Any]) -> None:
+    def _attend(self, weights: Callable[[], Any]) -> Any:
         current: _Pass = self._local.current
-        if current.seen and current.done + 1 in self._wanted:
-            current.seen["A"] = weights()
+        if not current.seen or current.done + 1 not in self._wanted:
+            return None
+        current.seen["A"] = weights()
+        return None if current.own else current.seen["A"]
 
     def _close(self, current: _Pass, X: Any) -> None:
         current.done += 1
@@ -292,11 +298,14 @@ class OpenModel:
         *,
         layers: Sequence[int] | None = None,
         parallel: bool = False,
+        own: bool = True,
         progress: Progress | None = None,
     ) -> Iterator[Pass[V]]:
         """All batches through the model; the visitor of a batch is given every wanted layer as it ends.
 
         `parallel` takes several batches at a time on a CPU, one a core, which is faster and holds as many in memory.
+        Without `own` the model goes on with what the weights that are handed out give, instead of its own kernel's
+        attention, which computes them once more: the same but for rounding, as the first batches are checked by it.
         Whenever a batch is yielded the model is as it was before.
         """
         plan = replace(self.encoder.plan(check_texts(texts)), room=None)  # watched passes are padded
@@ -309,7 +318,7 @@ class OpenModel:
             while group := list(islice(batches, at_once)):
                 texts_of = [TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at]) for at, batch in group]
                 visitors = [visitor(batch) for batch in texts_of]
-                outputs = self._together(observer, [batch for _, batch in group], visitors, check=check)
+                outputs = self._together(observer, [batch for _, batch in group], visitors, own=own, check=check)
                 check = False
                 for done in map(Pass, texts_of, visitors, outputs):
                     yield done
@@ -317,12 +326,12 @@ class OpenModel:
                         progress(len(done.texts.positions), int(done.texts.mask.sum()))
 
     def _together(
-        self, observer: Observer, batches: Sequence[Batch], visitors: Sequence[V], *, check: bool
+        self, observer: Observer, batches: Sequence[Batch], visitors: Sequence[V], *, own: bool, check: bool
     ) -> list[NDArray[Any]]:
         """The outputs of some batches, each in a thread of its own if there are several."""
 
         def one(run: Forward, batch: Batch, visitor: V) -> NDArray[Any]:
-            with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor):
+            with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor, own=own or check):
                 return run(batch)[self.card.last]
 
         with observer.installed(), self.encoder.workers([self.card.last], len(batches)) as workers:

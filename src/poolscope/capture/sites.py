@@ -33,7 +33,7 @@ from poolscope.errors import ModelError
 Array = NDArray[np.float64]
 
 # Called with a function that gives the weights (texts × heads × n × n), so that weights nobody wants cost nothing.
-Record = Callable[[Callable[[], Any]], None]
+Record = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,11 @@ def _layouts(width: int, heads: int, size: int) -> Iterator[tuple[int, ...]]:
 
 
 def attention_tap(record: Record) -> AbstractContextManager[Any]:
-    """While the context is open, `record` is called for every attention of this thread, in order."""
+    """While the context is open, `record` is called for every attention of this thread, in order.
+
+    What it is given computes the weights. A fused attention whose weights it returns is made of them, and the kernel,
+    which would compute them once more, is not called.
+    """
     tap: AbstractContextManager[Any] = _tap_class()(record)
     return tap
 
@@ -396,10 +400,12 @@ def _tap_class() -> Any:
 
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            result = func(*args, **kwargs)
             if func is functional.scaled_dot_product_attention:
-                self._record(lambda: fused_weights(*args, **kwargs))
-            elif func in softmaxes and result.ndim == 4:
+                weights = self._record(lambda: fused_weights(*args, **kwargs))
+                made = None if weights is None else _fused(weights, *args, **kwargs)
+                return func(*args, **kwargs) if made is None else made
+            result = func(*args, **kwargs)
+            if func in softmaxes and result.ndim == 4:
                 self._record(lambda: result)
             return result
 
@@ -435,6 +441,16 @@ def fused_weights(
     if attn_mask is not None:
         scores += attn_mask  # several times as fast as filling the scores of every head
     return torch.softmax(scores, dim=-1, out=scores)
+
+
+def _fused(
+    weights: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **_: Any
+) -> Any:
+    """The attention of these weights; None where the kernel does more, or where all of a row is masked."""
+    if dropout_p or value.shape[:2] != query.shape[:2] or value.dtype != weights.dtype:
+        return None
+    made = weights @ value
+    return None if made.isnan().any() else made
 
 
 # -- the trace --------------------------------------------------------------------------------------------------------

@@ -50,19 +50,34 @@ def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Inde
     return distances
 
 
-def rerank(ranking: Ranking, queries: TokenClouds, documents: TokenClouds, *, weight: float = 1.0) -> Ranking:
-    """The ranking with its top documents of each query in the order of W₂²; what lies below the top stays.
+def rerank(
+    rankings: Sequence[Ranking], queries: TokenClouds, documents: TokenClouds, *, weight: float = 1.0
+) -> list[Ranking]:
+    """The rankings with their top documents of each query in the order of W₂²; what lies below the top stays.
 
-    `scores` are −W₂², best first. The number of documents that are looked at is that of `ranking.top`.
+    `rankings`: the documents for the queries and, where documents ask too, the queries for the documents. A pair is as
+    far apart whoever asks, and many stand in the top both ways: each is measured once. `scores` are −W₂², best first.
+    The number of documents that are looked at is that of `top`.
     """
-    if (ranking.queries, True) != (len(queries), ranking.top.max(initial=0) < len(documents)):
-        raise InputError(
-            f"received a ranking of {ranking.queries} queries with clouds of {len(queries)} queries and "
-            f"{len(documents)} documents; they must be those that were ranked."
-        )
-    k = ranking.top.shape[1]
-    pairs = np.stack([np.repeat(np.arange(ranking.queries), k), ranking.top.ravel()], axis=1)
-    distances = gaussian_distances(queries, documents, pairs, weight=weight).reshape(-1, k)
+    pairs = []
+    for way, (ranking, sides) in enumerate(zip(rankings, ((queries, documents), (documents, queries)), strict=False)):
+        asking, sought = map(len, sides)
+        if (ranking.queries, True) != (asking, ranking.top.max(initial=0) < sought):
+            raise InputError(
+                f"received a ranking of {ranking.queries} queries with clouds of {asking} queries and {sought} "
+                f"documents; they must be those that were ranked."
+            )
+        places = np.stack([np.repeat(np.arange(asking), ranking.top.shape[1]), ranking.top.ravel()], axis=1)
+        pairs.append(places[:, ::-1] if way else places)
+    every, places = np.unique(np.concatenate(pairs), axis=0, return_inverse=True)
+    distances = gaussian_distances(queries, documents, every, weight=weight)[places.ravel()]
+    parts = np.split(distances, np.cumsum([len(part) for part in pairs])[:-1])
+    return [_reordered(*part) for part in zip(rankings, parts, strict=True)]
+
+
+def _reordered(ranking: Ranking, distances: Array) -> Ranking:
+    """The ranking with its top in the order of these distances."""
+    distances = distances.reshape(ranking.top.shape)
     order = np.lexsort((ranking.top, distances), axis=1)
     top = np.take_along_axis(ranking.top, order, axis=1)
     scores = -np.take_along_axis(distances, order, axis=1)
@@ -178,12 +193,9 @@ class Bench:
         """
         if not isinstance(self.task, RetrievalTask):
             raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
-        task, clouds = self.task, (side[-1] for side in self.sides)
-        evaluations = []
-        for vectors, sides in zip(task.ways(*self.vectors), task.ways(*clouds), strict=True):
-            ranking = task.rank(*vectors, k=max(top, task.k))
-            evaluations.append(task.evaluation(rerank(ranking, *sides, weight=weight)))
-        after = task.mean_of(evaluations)
+        task, (queries, documents) = self.task, (side[-1] for side in self.sides)
+        rankings = [task.rank(*vectors, k=max(top, task.k)) for vectors in task.ways(*self.vectors)]
+        after = task.mean_of([task.evaluation(r) for r in rerank(rankings, queries, documents, weight=weight)])
         label = name or f"re-ranking of the top {top} by W₂²"
         return self.compare(label, self.before, after, doing=doing, family="re-ranking")
 

@@ -102,6 +102,15 @@ def test_made_texts_are_of_one_length_and_shift_in_order():
     assert rows["one document"].shift.value < rows["several texts"].shift.value
 
 
+def test_the_repeated_sentence_decides_nothing():
+    random = np.random.default_rng(2)
+    texts = [speech(random, [k // 2, 100 + k], 6) for k in range(60)]
+    whole, fewer = measured(texts), measured(texts, repeated=False)
+    assert [row for row in whole.made if row.label != "one sentence repeated"] == list(fewer.made)
+    assert len(fewer.made) == len(whole.made) - 1
+    assert (fewer.cause, fewer.sentence(), fewer.mixing) == (whole.cause, whole.sentence(), whole.mixing)
+
+
 def test_what_was_cut_off_is_not_measured():
     random = np.random.default_rng(3)
     texts = [speech(random, [k], 3) + " " + speech(random, [500 + k, 600 + k], 6) for k in range(40)]

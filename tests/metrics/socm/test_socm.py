@@ -17,6 +17,7 @@ from poolscope.metrics.socm.pair import SocmFormula, socm_pair
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult
 from poolscope.metrics.socm.selection import worst_pairs
 from poolscope.numbers.bures.pairs import reduced_caches
+from poolscope.numbers.moments import text_moments
 
 LENGTHS = [1, 4, 9, 6, 3, 12, 7, 7, 20, 2, 5, 15]
 
@@ -329,6 +330,15 @@ def test_reduced_factors_are_made_once_and_change_nothing(clouds):
     caches = reduced_caches(clouds)
     for choice in ({"pairs": 20, "seed": 3}, {"neighbours": 2}, {"pairs": [(0, 1)], "scale": "trace"}, {}):
         assert measured_pairs(clouds, reduced=caches, **choice).mean == socm(clouds, **choice).mean
+
+
+def test_moments_that_are_known_are_not_computed_again(clouds, monkeypatch):
+    moments, choices = text_moments(clouds), ({"pairs": [(2, 1), (4, 2)]}, {"neighbours": 2}, {})
+    usual = [socm(clouds, **choice) for choice in choices]
+    monkeypatch.setattr("poolscope.metrics.socm.measure.text_moments", None)
+    for choice, result in zip(choices, usual, strict=True):
+        known = measured_pairs(clouds, moments=moments, **choice)
+        assert (known.mean, known.trace_check) == (result.mean, result.trace_check)
 
 
 # -- what a file gives back ---------------------------------------------------------------------------------------

@@ -161,6 +161,7 @@ def _shift(subject: Subject) -> SemanticShift | None:
             groups=None if subject.groups is None else subject.groups[distinct],
             read=(clouds.lengths / (clouds.lengths + clouds.truncated))[distinct],
             limit=_SHIFT_TEXTS,
+            repeated=False,
             seed=subject.seed,
         )
     except InputError:  # too few texts of two sentences

@@ -113,9 +113,8 @@ def layers(
             clouds = StateClouds(names, socm_texts, folder, seed=seed)
         stack.enter_context(threadpool_limits(1, user_api="blas"))  # the batches share out the cores
         tally = LayerTally(opened, names, clouds)
-        for done in opened.run(
-            texts, partial(BatchTally, tally), parallel=True, progress=as_progress(progress, len(texts))
-        ):
+        shown = as_progress(progress, len(texts))
+        for done in opened.run(texts, partial(BatchTally, tally), parallel=True, own=False, progress=shown):
             if opened.final_norm:
                 done.visitor.add_output(done.output)
         by_state = None

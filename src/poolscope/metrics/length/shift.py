@@ -190,12 +190,14 @@ def semantic_shift(
     groups: ArrayLike | None = None,
     read: ArrayLike | None = None,
     limit: int = TEXTS,
+    repeated: bool = True,
     seed: int = 0,
 ) -> SemanticShift:
     """Shift of a draw of texts of two sentences or more, and the regression of their likeness on length and shift.
 
     vectors (texts × d) and lengths of all texts; `encode` gives the vectors of other texts, here of sentences; groups:
-    the document of each text, where known; read: the share of each text that the model read, if it cut some.
+    the document of each text, where known; read: the share of each text that the model read, if it cut some. Without
+    `repeated` no sentence is repeated to a text: that is shown beside the others, and decides nothing.
     """
     unit, sizes = unit_rows(vectors, "vectors").astype(np.float64), np.asarray(lengths, dtype=np.float64)
     share = np.ones(len(unit)) if read is None else np.asarray(read, dtype=np.float64)
@@ -212,7 +214,7 @@ def semantic_shift(
         )
     flat = [sentence for k in drawn for sentence in parts[k]]
     documents = None if groups is None else np.asarray(groups)[drawn]
-    ways = _ways([parts[k] for k in drawn], documents, random)
+    ways = _ways([parts[k] for k in drawn], documents, random, repeated=repeated)
     made_texts = [" ".join(row) for made in ways.values() for row in made]
     encoded = np.asarray(encode([*flat, *made_texts]))  # all at once: few texts at a time take longer
     spoken = unit_rows(encoded[: len(flat)], "sentences")
@@ -242,7 +244,7 @@ def semantic_shift(
 
 
 def _ways(
-    parts: Sequence[Sequence[str]], documents: NDArray[Any] | None, random: np.random.Generator
+    parts: Sequence[Sequence[str]], documents: NDArray[Any] | None, random: np.random.Generator, *, repeated: bool
 ) -> dict[str, list[list[str]]]:
     """The same sentences put together in several ways, so that texts are of one length and shift more or less."""
     long = [k for k, rows in enumerate(parts) if len(rows) >= TOGETHER]
@@ -255,7 +257,9 @@ def _ways(
     across = [
         [runs[(number + 7 * place) % len(runs)][place] for place in range(TOGETHER)] for number in range(len(runs))
     ]
-    ways = {"one text": runs, "several texts": across, "one sentence repeated": [[row[0]] * TOGETHER for row in runs]}
+    ways = {"one text": runs, "several texts": across}
+    if repeated:
+        ways["one sentence repeated"] = [[row[0]] * TOGETHER for row in runs]
     if documents is not None and len(inside := _of_one_document(parts, documents, random)) >= MIN_TEXTS:
         ways["one document"] = inside
     return ways

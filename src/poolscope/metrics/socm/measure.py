@@ -178,19 +178,20 @@ def measured_pairs(
     progress: Callable[[int], None] | None = None,
     path: str | os.PathLike[str] | None = None,
     reduced: tuple[ReducedCache, ReducedCache] | None = None,
+    moments: TextMoments | None = None,
     in_parts: InParts | None = None,
 ) -> SocmResult:
     """What `socm` measures, with what only the package asks for.
 
     `path`: a Parquet file of every pair. `reduced`: `poolscope.numbers.bures.pairs.reduced_caches(clouds)` of who asks
-    for several lists of pairs of the same clouds, whose reduced factors are then made once. `in_parts`: gives the
-    merged tally of a selection that is tallied elsewhere.
+    for several lists of pairs of the same clouds, whose reduced factors are then made once; and `moments`, those of all
+    the clouds. `in_parts`: gives the merged tally of a selection that is tallied elsewhere.
     """
     formula = SocmFormula(scale=scale, a=a, b=b, eps=eps)
     top, keep = whole_number(top, "top"), whole_number(keep, "keep", least=0)
     right = clouds if other is None else other
     _check_corpora(clouds, right)
-    corpora = _Corpora(clouds, right)
+    corpora = _Corpora(clouds, right, moments if right is clouds else None)
     selection = _select(corpora, pairs, neighbours, seed)
     if reduced is not None and isinstance(selection, ListedPairs):
         selection = replace(selection, reduced=reduced)
@@ -229,11 +230,12 @@ def measured_pairs(
 class _Corpora:
     """The two corpora (one and the same within a corpus) with their moments, which are computed when first needed.
 
-    A list of pairs needs those of its own texts alone, so that it costs the same in a corpus of any size.
+    A list of pairs needs those of its own texts alone, so that it costs the same in a corpus of any size. `known`:
+    those of one corpus, where they were computed before.
     """
 
-    def __init__(self, left: TokenClouds, right: TokenClouds) -> None:
-        self.left, self.right = left, right
+    def __init__(self, left: TokenClouds, right: TokenClouds, known: TextMoments | None) -> None:
+        self.left, self.right, self._known = left, right, known
 
     @property
     def distinct(self) -> list[TokenClouds]:
@@ -241,8 +243,12 @@ class _Corpora:
 
     @cached_property
     def whole(self) -> tuple[Corpus, Corpus]:
-        corpora = [(clouds, text_moments(clouds)) for clouds in self.distinct]
+        corpora = [(clouds, self._known or text_moments(clouds)) for clouds in self.distinct]
         return corpora[0], corpora[-1]
+
+    def traces(self, clouds: TokenClouds, texts: NDArray[np.int64]) -> Array:
+        """tr Σ at unit mean of some texts of one of the two."""
+        return text_moments(clouds, texts).traces if self._known is None else self._known.traces[texts]
 
 
 def _check_corpora(left: TokenClouds, right: TokenClouds) -> None:
@@ -274,7 +280,7 @@ def _trace_check(selection: PairSelection, corpora: _Corpora) -> TraceCheck:
     if isinstance(selection, ListedPairs):
         sides = [np.unique(selection.pairs)] if corpora.left is corpora.right else map(np.unique, selection.pairs.T)
         parts = [(clouds, texts) for clouds, texts in zip(corpora.distinct, sides, strict=True)]
-        traces = np.concatenate([text_moments(clouds, texts).traces for clouds, texts in parts])
+        traces = np.concatenate([corpora.traces(clouds, texts) for clouds, texts in parts])
         lengths = np.concatenate([clouds.lengths[texts] for clouds, texts in parts])
     else:
         distinct = corpora.whole[: len(corpora.distinct)]

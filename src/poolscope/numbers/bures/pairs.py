@@ -41,7 +41,7 @@ from poolscope.numbers.bures.tridiagonal import lapack
 
 # Rows and columns of a block. 1024 × 2048 float32 products are 8 MB: large enough for a full-speed product, and small
 # enough for the cache. The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.
-_BLOCK, _PLAIN_BLOCK = (1024, 2048), (1024, 6144)
+_BLOCK, _PLAIN_BLOCK = (1024, 2048), (1024, 4096)
 # Pairs that are treated together when they are given.
 _TOGETHER = 64
 # From so many partners on, one product of a text with all of them beats a product a pair.

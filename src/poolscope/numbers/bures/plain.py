@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.numbers.bures.native import LANES, SMALLEST_ROOT, Array, Index, Ridge, square_root_poles
-from poolscope.numbers.bures.tridiagonal import all_at_once, buffer, one_by_one, pays_together
+from poolscope.numbers.bures.tridiagonal import LARGEST_SIDE, all_at_once, buffer, one_by_one, pays_together
 
-# Numbers in the matrices that are treated together: many, so that threads seldom wait for the interpreter's lock.
-_TOGETHER = 1_200_000
-# So many matrices are enough to be treated together; to reach them, smaller ones are padded by up to this factor.
-_ENOUGH, _STRETCH = 512, 1.06
+# Numbers in the matrices of a cell, few enough for the cache; and of those that are reduced together: many, so that
+# threads seldom wait for the interpreter's lock.
+_CELL, _TOGETHER = 400_000, 1_200_000
+# So many matrices are enough to be reduced together; to reach them, smaller ones are padded by up to this factor. Where
+# they are reduced one by one, padding costs less.
+_ENOUGH, _STRETCH, _LOOSE = 512, 1.06, 1.3
 # Tridiagonal matrices whose determinants are computed together: enough for numpy, and few enough for the cache.
 _IN_CACHE = 1024
 # Logarithms in the square root, and pivots that are multiplied before one is taken: no product of so many leaves the
@@ -73,7 +75,7 @@ def _batches(left: Index, right: Index, asked: NDArray[np.bool_]) -> Iterator[tu
     if not asked.any():
         return
     side = int(min(np.diff(left).max(), np.diff(right).max()))
-    step = max(4, _TOGETHER // (LANES * max(1, side) ** 2))
+    step = max(4, _CELL // (LANES * max(1, side) ** 2))
     texts, partners = np.nonzero(asked)
     for start in range(0, len(texts), step):
         yield texts[start : start + step], partners[start : start + step]
@@ -135,10 +137,12 @@ def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) ->
     """The cells that are asked for, together where their sides are about equal, and not too many."""
     batch: list[_Cell] = []
     for cell in sorted(_cells(heights, widths, asked), key=lambda cell: cell.side):
-        # Few matrices of one side are joined by those of the next sizes.
-        larger = bool(batch) and cell.side > batch[0].side
-        enough = _ENOUGH if larger else _TOGETHER // cell.side**2
-        if sum(other.matrices for other in batch) >= enough or (larger and cell.side > batch[0].side * _STRETCH):
+        smallest = batch[0].side if batch else cell.side
+        if smallest > LARGEST_SIDE:
+            enough, stretch = _IN_CACHE, _LOOSE
+        else:  # few matrices of one side are joined by those of the next sizes
+            enough, stretch = _ENOUGH if cell.side > smallest else _TOGETHER // cell.side**2, _STRETCH
+        if sum(other.matrices for other in batch) >= enough or cell.side > smallest * stretch:
             yield batch
             batch = []
         batch.append(cell)
@@ -153,7 +157,7 @@ def _cells(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[
             side = int(min(heights[first], widths[begin]))
             if not (side and asked[first, begin]):
                 continue
-            most = max(1, _TOGETHER // (LANES * side**2))
+            most = max(1, _CELL // (LANES * side**2))
             tall = min(last - first, most)
             wide = most // tall
             for i in range(first, last, tall):

@@ -22,7 +22,7 @@ _LOWER = ctypes.create_string_buffer(b"L")  # the triangle that is read
 # Measured: below this side the blocked form of the reduction is slower. It takes memory for so many columns.
 _BLOCKED_SIDE, _BLOCK = 112, 32
 # Measured: up to this side, numpy takes so many matrices or more together faster than LAPACK one by one.
-_LARGEST_SIDE, _FEWEST = 20, 256
+LARGEST_SIDE, _FEWEST = 20, 256
 # A row that is as good as zero needs no mirror.
 _TINY = 1e-290
 _LINE = 8  # numbers in a cache line
@@ -91,7 +91,7 @@ def _in_python(matrices: Array, chosen: Index, vectors: Array) -> None:
 
 def pays_together(side: int, count: int) -> bool:
     """Whether so many matrices of one side are reduced sooner together than one by one."""
-    return 0 < side <= _LARGEST_SIDE and count >= _FEWEST
+    return 0 < side <= LARGEST_SIDE and count >= _FEWEST
 
 
 def buffer(name: str, rows: int, columns: int, count: int) -> Array:
