@@ -115,6 +115,8 @@ _WIDE = 120
 
 
 def _print(result: LayersResult, screen: Screen) -> None:
+    from poolscope.metrics.layers.result import QUANTITIES
+
     screen.print_seen(result)
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
@@ -131,6 +133,7 @@ def _print(result: LayersResult, screen: Screen) -> None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         rows.append((label, *cells))
     screen.print_rows(heads, rows, title=title, title_style="bold")
+    screen.say(f"{' · '.join(f'{head}: {QUANTITIES[name].meaning}' for name, head in _SHOWN.items())}.")
     for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
         screen.say(line)
 

@@ -320,6 +320,11 @@ def _print_profile(profile: LengthProfile, screen: Screen) -> None:
         for row in profile.bins
     )
     screen.print_rows(heads, rows, **_NARROW)
+    screen.say(
+        "cosine: of two texts of the bin, on average · chance: the same with lengths shuffled · dist.: from the centre "
+        "of all texts · norm: length of the vectors · eff.rank: directions that equally many texts fill · own bin: "
+        "nearest neighbours that are in the bin (with lengths shuffled)."
+    )
     slope = profile.slope
     if slope.value is not None:
         below = f"chance stays below {slope.floor_high:.4f}"
@@ -342,6 +347,11 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:
             for row in mechanism.bins
         )
         screen.print_rows(heads, rows, **_NARROW)
+        screen.say(
+            "In the last layer, σₐ: largest singular value of attention without its mean (PA) · bound: the published "
+            "limit of it · above it: how often that fails · ‖PX‖²/n: how far tokens are from their mean · words: "
+            "cosine of plain averages of input embeddings."
+        )
     for sentence in mechanism.seen():
         screen.say(sentence)
 

@@ -41,7 +41,7 @@ QUANTITIES = {
         Quantity("concentration_without_first", "S/‖μ‖² without x₁", "states", "the ratio without the first token"),
         Quantity("cosine_without_first", "cosine without x₁", "states", "the cosine without the first token"),
         Quantity("lambda", "λ", "heads", "what a head does to the spread; below 1 it concentrates"),
-        Quantity("sigma_a", "σₐ", "heads", "largest singular value of PA"),
+        Quantity("sigma_a", "σₐ", "heads", "largest singular value of attention without its mean (PA)"),
         Quantity("r", "r", "layers", "S(H)/‖μ(Y)‖²: the input's spread beside the mean after the residual sum"),
         Quantity("C", "C", "layers", "what norms and feed-forward do to the concentration ratio"),
         Quantity("r_without_first", "r without x₁", "layers", "r without the first token"),
