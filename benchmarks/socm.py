@@ -6,8 +6,8 @@ Baseline: the bare float32 Gram product of the same tokens, upper triangle by pa
 method must at least multiply. Clouds: real ones (all-MiniLM-L6-v2 on docstrings of about 31 tokens, d = 384), synthetic
 ones of the same lengths and of one shape at d = 384 and 768, and of paragraphs of up to 256 tokens. Every time is the
 best of several, the contestants taking turns. All of it is run as this machine would, as one with AVX2 and no more
-would (OPENBLAS_CORETYPE and POOLSCOPE_KERNEL choose the copies of the product and of the kernel), and, on a quarter of
-the texts, by the numpy route, which serves where no compiled kernel is.
+would (OPENBLAS_CORETYPE and POOLSCOPE_KERNEL choose the copies of the product and of the kernel), and by the numpy
+route, which serves where no compiled kernel is.
 
 With `--dense`, beside them the dense method of the published code in our own words (matrix square roots by
 eigen-decompositions of d × d covariances, in batches, with PyTorch, the covariances given), and the peak of the memory.
@@ -139,7 +139,7 @@ def compare(folder: Path, repeats: int) -> None:
     for name, further in CORPORA.items():
         clouds = TokenClouds.open(folder / f"{name}.arrow")
         if native.kernel() is None:
-            clouds, further = clouds.select(np.arange(0, len(clouds), 4)), ()
+            further = ()
         runs = contestants(clouds)
         best = best_times({key: runs[key] for key in ("gram", "all pairs", *further)}, repeats)
         gram, exact = best["gram"], best["all pairs"]
