@@ -202,6 +202,29 @@ def test_a_row_without_weights_is_left_to_the_kernel():
     torch.testing.assert_close(found, attention(), equal_nan=True)
 
 
+def test_arguments_of_attention_may_come_by_position():
+    query, key, value = torch.randn(3, 1, 2, 4, 8, generator=torch.Generator().manual_seed(0))
+    attention = partial(torch.nn.functional.scaled_dot_product_attention, query, key, value, None, 0.0, True)
+    with Kernels() as kernels, attention_tap(lambda weights: weights()):
+        found = attention()
+    assert kernels.count == 0
+    torch.testing.assert_close(found, attention())
+
+
+def test_one_batch_alone_is_taken_from_the_kernel_however_many_go_together():
+    opened = OpenModel(zoo.family("BERT"), batch_tokens=16)
+    outputs, threads = [], torch.get_num_threads()
+    try:
+        for cores in (1, 2):
+            torch.set_num_threads(cores)
+            passes = list(opened.run(TEXTS, Blind, own=False, parallel=True))
+            outputs.append(np.concatenate([done.output for done in passes]))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(passes) > 1
+    np.testing.assert_array_equal(*outputs)
+
+
 def test_a_prompt_that_is_not_pooled_is_marked(tmp_path):
     folder = save_model(tmp_path)
     declare(folder, pooling={"pooling_mode": "mean", "include_prompt": False}, prompts={"query": "query : "})

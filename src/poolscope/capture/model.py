@@ -305,7 +305,7 @@ class OpenModel:
 
         `parallel` takes several batches at a time on a CPU, one a core, which is faster and holds as many in memory.
         Without `own` the model goes on with what the weights that are handed out give, instead of its own kernel's
-        attention, which computes them once more: the same but for rounding, as the first batches are checked by it.
+        attention, which computes them once more: the same but for rounding, as the first batch is checked by it.
         Whenever a batch is yielded the model is as it was before.
         """
         plan = replace(self.encoder.plan(check_texts(texts)), room=None)  # watched passes are padded
@@ -328,17 +328,23 @@ class OpenModel:
     def _together(
         self, observer: Observer, batches: Sequence[Batch], visitors: Sequence[V], *, own: bool, check: bool
     ) -> list[NDArray[Any]]:
-        """The outputs of some batches, each in a thread of its own if there are several."""
+        """The outputs of some batches, each in a thread of its own if there are several.
 
-        def one(run: Forward, batch: Batch, visitor: V) -> NDArray[Any]:
-            with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor, own=own or check):
+        Of those that are checked the first alone goes on with the kernel's attention, however many there are: results
+        may not depend on the number of cores.
+        """
+
+        def one(run: Forward, batch: Batch, visitor: V, kernel: bool) -> NDArray[Any]:
+            with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor, own=kernel):
                 return run(batch)[self.card.last]
+
+        kernels = [own or (check and k == 0) for k in range(len(batches))]
 
         with observer.installed(), self.encoder.workers([self.card.last], len(batches)) as workers:
             if len(batches) == 1:
-                return [one(workers[0], batches[0], visitors[0])]
+                return [one(workers[0], batches[0], visitors[0], kernels[0])]
             with ThreadPoolExecutor(len(batches)) as pool:
-                return list(pool.map(one, workers, batches, visitors))
+                return list(pool.map(one, workers, batches, visitors, kernels))
 
     def _most_at_once(self) -> int:
         """As many batches as the backend has workers for them; one where there are several devices."""

@@ -444,7 +444,7 @@ def fused_weights(
 
 
 def _fused(
-    weights: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, **_: Any
+    weights: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *_: Any, **__: Any
 ) -> Any:
     """The attention of these weights; None where the kernel does more, or where all of a row is masked."""
     if dropout_p or value.shape[:2] != query.shape[:2] or value.dtype != weights.dtype:
