@@ -86,6 +86,14 @@ def test_numpy_files(tmp_path):
     assert (held.ids, held.texts, held.groups) == (tuple("4567"), tuple(TEXTS), tuple("ppqq"))
 
 
+def test_what_is_no_text_in_numpy_files_is_written_as_python_does(tmp_path):
+    days = np.array(["2020-01-01T10:00:00"] * 4, dtype="datetime64[s]")
+    np.savez(tmp_path / "v.npz", vectors=MATRIX, texts=TEXTS, ids=np.float32([0.1, 1, 2, 3]), labels=days)
+    held = read_index(tmp_path / "v.npz")
+    assert held.ids[:2] == ("0.10000000149011612", "1.0")
+    assert set(held.groups) == {"2020-01-01 10:00:00"}
+
+
 def test_data_frames_and_tensors():
     pandas, polars, torch = (pytest.importorskip(name) for name in ("pandas", "polars", "torch"))
     columns = {"embedding": MATRIX.tolist(), "text": TEXTS}

@@ -168,6 +168,7 @@ def array_collection(
             raise InputError(
                 f"{source}: received {len(values):,} {name} for {len(table):,} vectors; one a vector is needed."
             )
+    texts, ids, groups = (None if values is None else list(values) for values in (texts, ids, groups))
     connector = InMemory(source, table, texts, ids, groups, distance, tuple(notes))
     return gather(connector, limit=limit, seed=seed)
 

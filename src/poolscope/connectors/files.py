@@ -266,7 +266,9 @@ def open_numpy(name: str, fields: Fields) -> InMemory:
             raise InputError(
                 f"{path.name}: received {part} of shape {values.shape} for {shape[0]} vectors; one a vector is needed."
             )
-    return InMemory(path.name, parts["vectors"], parts.get("texts"), parts.get("ids"), parts.get("labels"))
+    vectors = parts.pop("vectors")
+    words = {part: [str(value) for value in values.tolist()] for part, values in parts.items()}
+    return InMemory(path.name, vectors, words.get("texts"), words.get("ids"), words.get("labels"))
 
 
 # -- FAISS: `faiss:file`, with the texts in a file beside it (`?texts=FILE`) or as the second argument ----------------
