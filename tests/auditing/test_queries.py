@@ -186,6 +186,16 @@ def test_audits_with_the_same_queries_are_paired_and_others_are_not(result):
     assert "setting queries" in other.facts
 
 
+def test_what_queries_measure_is_not_subtracted_from_what_others_do(result):
+    alone = audit(bag_of_words, TEXTS)
+    comparison = poolscope.compare(result, alone)
+    asked_for = {"hidden_share", "collapse_rate", "short_share", "position_drop"}
+    rows = [row for row in comparison.differences if row.number in asked_for]
+    assert rows
+    assert all(row.interval is None and "other queries" in row.how for row in rows)
+    assert len({row["number_name"] for row in comparison.answers if row["key"] == "averaging"}) == 2
+
+
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):
     loaded = poolscope.Audit.load(result.save(tmp_path / "audit"))
     assert loaded.numbers["query_recall"] == result.numbers["query_recall"]

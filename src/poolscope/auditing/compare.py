@@ -27,6 +27,7 @@ from poolscope.verdicts import LEVELS
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 NOT_PAIRED = "not paired: both intervals as if independent"
+OTHER_QUERIES = "no interval: measured with other queries"
 # Levels that differ while their number does not, as far as can be told.
 _WITHIN = "Across a threshold, but within chance"
 
@@ -269,6 +270,7 @@ def _check_corpora(records: Mapping[str, Audit]) -> None:
 def differences(first: tuple[str, Audit], second: tuple[str, Audit]) -> list[DifferenceRow]:
     """Second minus first for every number that questions compare and both audits have; each audit with its name."""
     (name, audit), (other_name, other) = first, second
+    other_queries = _queries(audit) != _queries(other)
     rows = []
     for number in (each for question in QUESTIONS.values() for each in question.numbers if each.compared):
         before, after = audit.numbers.get(number.name), other.numbers.get(number.name)
@@ -276,8 +278,16 @@ def differences(first: tuple[str, Audit], second: tuple[str, Audit]) -> list[Dif
             continue
         paired = None if number.pair is None else number.pair(audit, other)
         interval, how = paired if paired is not None else _independent(audit, other, number.name)
+        if number.asked and other_queries:
+            interval, how = None, OTHER_QUERIES
         rows.append(DifferenceRow(number.name, name, other_name, before, after, after - before, interval, how))
     return rows
+
+
+def _queries(audit: Audit) -> str | None:
+    """The digest of the queries that an audit was given; None for those made of the texts."""
+    settings: Mapping[str, Any] = audit.provenance.get("settings", {})
+    return settings.get("queries")
 
 
 def _independent(first: Audit, second: Audit, name: str) -> tuple[Interval | None, str]:

@@ -55,7 +55,8 @@ class Number:
 
     `headline`: it says one thing of its own, so that `correlate` looks at it (no counts, floors or gains of repairs).
     `compared`: `compare` gives the difference of two audits, paired by `pair` where that can be; otherwise from both
-    intervals (NAME_interval beside the number), as if the audits had nothing in common.
+    intervals (NAME_interval beside the number), as if the audits had nothing in common. `asked`: it is measured with
+    the user's queries where there are some, so that audits with other queries measured another thing.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Number:
     headline: bool = False
     compared: bool = True
     pair: Pairing | None = None
+    asked: bool = False
 
 
 @dataclass(frozen=True)
@@ -363,11 +365,14 @@ class Question:
         else:
             answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
         needed = self.from_answers or answer.verdict.at_least("watch")
+        number_name = answer.number_name or self.number_name
+        if subject.queries is not None and any(number.asked for number in self.numbers):
+            number_name += ", by your queries"
         return replace(
             answer,
             key=self.key,
             action=answer.action if needed else None,
-            number_name=answer.number_name or self.number_name,
+            number_name=number_name,
             number_format=answer.number_format or self.number_format,
             number=len(earlier) + 1,
             title=self.title,

@@ -335,8 +335,8 @@ QUESTION = Question(
         Number("socm", "SOCM over pairs", headline=True, pair=_pair_socm),
         Number("socm_trace", "SOCM on the scale of the traces", headline=True, pair=_pair_on_traces),
         Number("socm_neighbours", "SOCM among neighbours", headline=True),
-        Number("hidden_share", "share of the difference that averages hide", headline=True),
-        Number("collapse_rate", "share of the confusable pairs of which averages miss most"),
+        Number("hidden_share", "share of the difference that averages hide", headline=True, asked=True),
+        Number("collapse_rate", "share of the confusable pairs of which averages miss most", asked=True),
         Number("concentration_ratio", "spread of the tokens over their mean", headline=True, pair=_pair_concentration),
     ],
     tables={

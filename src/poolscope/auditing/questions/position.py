@@ -218,7 +218,7 @@ QUESTION = Question(
         ),
         Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
     ],
-    numbers=[Number("position_drop", "loss from the start to the end", headline=True)],
+    numbers=[Number("position_drop", "loss from the start to the end", headline=True, asked=True)],
     tables={
         "position": TableView(
             "Position of the answer",

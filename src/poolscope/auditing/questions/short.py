@@ -228,7 +228,7 @@ QUESTION = Question(
             "short_repair", 2.0, "Twice as often, while the others are found less often than if it were left out."
         ),
     ],
-    numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True)],
+    numbers=[Number("short_share", "shortest fifth among wrong answers, over its share", headline=True, asked=True)],
     tables={
         "retrieval_by_length": TableView(
             "Answers by length",
