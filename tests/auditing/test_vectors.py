@@ -104,3 +104,11 @@ def test_a_cut_off_of_few_pairs_is_unchecked():
     limits = {"cut_off_watch": -2, "cut_off_repair": -1}
     assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "unchecked"
     assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"
+
+
+def test_vectors_that_mean_nothing_are_called_so():
+    found = audit(np.random.default_rng(0).normal(size=(300, 64)))["neighbourhood"]
+    assert found.verdict.level == "watch"
+    assert "random vectors" in found.verdict.sentence
+    assert not len(found.tables["outlying"])
+    assert "outlying" not in found.action.step

@@ -25,7 +25,7 @@ def answer(subject: Subject) -> Answer:
     if len(different_rows(vectors)) < _LEAST_VECTORS:
         return Answer.unchecked("neighbourhood", "almost all vectors are copies of a few")
     measured = neighbourhood(vectors, seed=subject.seed)
-    contrast = measured.contrast
+    contrast, outlying = measured.contrast, _table(subject, chosen, measured)
     return Answer(
         "neighbourhood",
         judge(measured, subject.thresholds),
@@ -36,14 +36,21 @@ def answer(subject: Subject) -> Answer:
             "flatness": (contrast.floor or 1.0) / contrast.known,
             "parts": measured.parts,
         },
-        Action(
-            "repair",
-            "look at the vectors that nobody leads to: broken texts, another language, another model (table outlying)",
-            None,
-            "the work on those texts; encode again what changes",
-        ),
-        tables={"outlying": _table(subject, chosen, measured)},
+        _action(len(outlying)),
+        tables={"outlying": outlying},
         draw={"neighbourhood": measured.figure},
+    )
+
+
+def _action(outlying: int) -> Action:
+    if not outlying:
+        step = "check that these vectors are embeddings of texts: no vector stands out, and none has a near neighbour"
+        return Action("change", step, None, "the work of finding out what wrote them")
+    return Action(
+        "repair",
+        "look at the vectors that nobody leads to: broken texts, another language, another model (table outlying)",
+        None,
+        "the work on those texts; encode again what changes",
     )
 
 
@@ -65,7 +72,9 @@ def judge(measured: Neighbourhood, limits: Thresholds) -> Verdict:
         f"The graph joins every vector with its {measured.k} nearest: {parts} ({islands}).",
     )
     flat = limits.judge("flat", floor / contrast.known)
-    flat = flat if flat.level == "ok" else Verdict("watch", basis="beyond chance")
+    if flat.level != "ok":
+        flat = Verdict("watch", basis="no interval")
+        sentence += " So the nearest is hardly nearer than among random vectors."
     worst = most_serious(
         flat,
         limits.judge("outlier", outliers.excess, outliers.interval),
