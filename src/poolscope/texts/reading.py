@@ -270,7 +270,7 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
     table.require_columns()
     table.require(column, "--column")
     table.require(id_column, "--id-column")
-    table.require(label_column, "--label-column")
+    table.require(label_column, "--label-column (--group in an audit)")
     text_column = column or _guess_column(table, {id_column, label_column})
     columns = [name for name in dict.fromkeys((text_column, id_column, label_column)) if name is not None]
 

@@ -252,7 +252,7 @@ def _action(measured: Drift) -> Action:
         step = "put vectors and texts into the same order, and audit them again"
     elif part.match is not None and part.match.own.mean < _NEAR:
         step = f"look whether vectors and texts are in the same order; if they are, {step}"
-    return Action("configure", step, None, "a setting of the runtime, or all rows encoded again")
+    return Action("configure", step, None, "a setting of the runtime, and all rows encoded again")
 
 
 def _figure(measured: Drift) -> Any:
