@@ -2,7 +2,7 @@
  *
  *     encoder_kernel_check
  *
- * Every array has exactly the size that native.py gives it, so that a sanitizer sees one step beyond. Exit 1 where a
+ * Every array has exactly the size that packed.py gives it, so that a sanitizer sees one step beyond. Exit 1 where a
  * result differs; a CPU without AVX2 has nothing to check and exits 0.
  */
 #include "../src/poolscope/encoders/kernel.c"

@@ -36,7 +36,7 @@ struct attention {
     const int64_t *lengths; /* of the texts, in tokens */
     int64_t texts, heads, width;
     double scale;   /* of the scores */
-    float *scratch; /* for its size see native.py */
+    float *scratch; /* for its size see packed.py */
     float *out;
 };
 

@@ -476,7 +476,7 @@ def _nearest(windows: TokenClouds, texts: Index) -> list[tuple[int, int]]:
 def _socm(windows: TokenClouds, pairs: Sequence[tuple[int, int]], texts: Index) -> Values:
     if not pairs:
         return _NO_PAIRS
-    columns = socm(windows, pairs=pairs).listed()
+    columns = socm(windows, pairs=pairs).kept()
     return columns.socm, texts[columns.i], texts[columns.j]
 
 

@@ -55,7 +55,8 @@ class Fitted:
     @property
     def label(self) -> str:
         """A short name with the parameters that matter, for tables."""
-        return self.shown.format(name=self.name, **self.get_params())
+        parameters = {} if self.shown == "{name}" else self.get_params()
+        return self.shown.format(**{"name": self.name} | parameters)
 
     @property
     def arrays(self) -> Arrays:

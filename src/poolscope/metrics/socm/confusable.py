@@ -316,7 +316,7 @@ def confusion_of(
 
     `scores` gave the cut-off; None where queries confuse the pairs. `count`: of so many these were drawn.
     """
-    pairs = result.listed()
+    pairs = result.kept()
     texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
     places = places.reshape(2, -1)
     floors = sampling_floors(clouds, texts, seed=seed)[places].mean(axis=0)
@@ -375,7 +375,7 @@ def sampling_floors(clouds: TokenClouds, texts: Index, *, seed: int = 0) -> Arra
     whole = [clouds[int(k)] for k in texts]
     drawn = [TokenClouds.from_arrays([X[random.integers(len(X), size=len(X))] for X in whole]) for _ in range(2)]
     pairs = np.stack([np.arange(len(whole))] * 2, axis=1)
-    return socm(drawn[0], drawn[1], pairs=pairs).listed().covariance_distance
+    return socm(drawn[0], drawn[1], pairs=pairs).kept().covariance_distance
 
 
 def hidden_share(mean_distance: Array, covariance_distance: Array, floor: Array) -> Array:

@@ -314,14 +314,18 @@ class SocmResult(Result):
             return self.pairs if k is None else self.pairs.ranked(k)
         return PairColumns.of(self.top[:k])
 
-    def to_table(self) -> pa.Table:
-        """All pairs as an Arrow table with columns i, j, d_mu, d_sigma, socm, and the provenance as metadata."""
+    def kept(self) -> PairColumns:
+        """The columns of all pairs; refused where they were too many to keep."""
         if self.pairs is None:
             raise InputError(
                 f"the {self.count:,} pairs were too many to keep. Write them as they come with "
                 f"socm_table(clouds, 'pairs.parquet'), or compute again with keep={self.count}."
             )
-        return with_provenance(self.pairs.to_table(), self.provenance)
+        return self.pairs
+
+    def to_table(self) -> pa.Table:
+        """All pairs as an Arrow table with columns i, j, d_mu, d_sigma, socm, and the provenance as metadata."""
+        return with_provenance(self.kept().to_table(), self.provenance)
 
     def derived(self) -> dict[str, Any]:
         """Mean and interval by their own names, quantiles and histogram, where the values are still there."""

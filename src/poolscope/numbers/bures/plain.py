@@ -152,6 +152,8 @@ def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) ->
 
 def _cells(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[_Cell]:
     """Only what is asked for as a whole, since other products may not have been computed."""
+    if not asked.any():
+        return
     for first, last in _equal_runs(np.column_stack([heights, asked])):
         for begin, end in _equal_runs(np.column_stack([widths, asked[first]])):
             side = int(min(heights[first], widths[begin]))
