@@ -302,3 +302,9 @@ def test_every_question_has_a_number_of_its_own_beside_an_audit_of_vectors(plain
     result = compare(plain, audit(vectors, texts))
     numbers = [result.heading(key).partition(".")[0] for key in result.keys]
     assert numbers == [str(k) for k in range(1, len(numbers) + 1)]
+
+
+def test_a_file_is_no_audit(tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"text": "one"}\n')
+    with pytest.raises(InputError, match="received a file; allowed are folders"):
+        Audit.load(tmp_path / "texts.jsonl")

@@ -228,7 +228,7 @@ def test_texts_in_both_halves_are_counted():
     everywhere = np.array([(k, d) for k in range(19) for d in (k, 19)])
     shared = RetrievalTask(texts[:19], texts, everywhere, roles=(None, None))
     found = tune(sound, shared, poolings=["max"], repairs=[], reranked=0)
-    assert any("1 texts stand in both halves" in note for note in found.notes)
+    assert any("1 text stands in both halves" in note for note in found.notes)
     apart = tune(sound, texts, poolings=["max"], repairs=[], reranked=0)
     assert not any("both halves" in note for note in apart.notes)
 

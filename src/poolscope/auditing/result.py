@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
 FILES = "files"  # of the digests of all other files, in the JSON
+_ALLOWED = "allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` wrote."
 _TABLE_NAME = re.compile(r"\w[\w.-]*")  # so that none leads out of the folder
 
 
@@ -162,16 +163,15 @@ class Audit(Result):
         Figures, clouds and pairs are not kept: their page is in the folder.
         """
         folder = audit_folder(path)
+        if folder.is_file():
+            raise InputError(f"{folder}: received a file; {_ALLOWED}")
         path = current_file(folder, JSON)
         try:
             with reading(path, "Run the audit again.", is_not="an audit"):
                 content = check_seal(json.loads(text_of(path, StoreError)), path, "Run the audit again.")
                 str(content["model"]["name"])
         except FileNotFoundError:
-            raise InputError(
-                f"{folder}: no {JSON} here; allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` "
-                f"wrote."
-            ) from None
+            raise InputError(f"{folder}: no {JSON} here; {_ALLOWED}") from None
         if not {"answers", "numbers", "corpus", "thresholds"} <= set(content):
             raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
         with reading(path, "Run the audit again.", is_not="an audit"):

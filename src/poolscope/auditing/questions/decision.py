@@ -18,7 +18,7 @@ CHANGE_FROM = 5
 
 # How sure a step is: what the level of its answer rests on, in words.
 CERTAINTY: Mapping[Basis, str] = {
-    "counted": "certain: counted over these texts",
+    "counted": "certain: counted, not estimated",
     "interval": "high: all of the 95 % interval lies beyond the threshold",
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
     "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",
@@ -219,7 +219,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
 
 # What to do, by kind: as the first step, and among others.
 _WORDS = {
-    "configure": ("Correct a setting first", "correct a setting"),
+    "configure": ("Put this right first", "put something right"),
     "merge": ("Clean the texts first", "clean the texts"),
     "repair": ("Repair first", "try a repair"),
     "re-chunk": ("Re-chunk first", "cut the texts anew"),

@@ -45,7 +45,7 @@ def answer(subject: Subject) -> Answer:
 def _action(outlying: int) -> Action:
     if not outlying:
         step = "check that these vectors are embeddings of texts: no vector stands out, and none has a near neighbour"
-        return Action("change", step, None, "the work of finding out what wrote them")
+        return Action("undecided", step, None, "the work of finding out what wrote them")
     return Action(
         "repair",
         "look at the vectors that nobody leads to: broken texts, another language, another model (table outlying)",

@@ -62,7 +62,7 @@ class LengthBins:
 
     def notes(self) -> tuple[str, ...]:
         """What was done to the bins, in sentences."""
-        return tuple(f"Bins with too few texts were merged: {sentence}." for sentence in self.merged)
+        return tuple(f"Bins were merged so that each has enough texts: {sentence}." for sentence in self.merged)
 
 
 def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, min_texts: int = MIN_TEXTS) -> LengthBins:
