@@ -105,12 +105,9 @@ def test_a_repair_of_vectors_is_learnt_from_other_texts_alone(bench, task):
     others = common_direction_vectors([f"{text} again" for text in topic_texts(30, seed=5)])
     trial = bench.try_vectors(Repair(vectors=MeanRemoval()), others)
     removal = MeanRemoval().fit(others)
-    queries, documents = bench.vectors
-    held = np.concatenate([documents, others])
-    ranked = rank_documents(removal.transform(queries), removal.transform(held), task.relevant)
-    assert trial.after.scores.tolist() == ranked.ndcg().tolist()
-    assert trial.before.searched == trial.after.searched == len(documents) + 30
-    assert f"on {task.name} among 30 further texts: " in trial.evidence[0]
+    queries, documents = map(removal.transform, bench.vectors)
+    assert trial.after.scores.tolist() == rank_documents(queries, documents, task.relevant).ndcg().tolist()
+    assert trial.before.searched == trial.after.searched == len(documents)
     assert trial.repair.vectors.mean_.tolist() == removal.mean_.tolist()
 
 

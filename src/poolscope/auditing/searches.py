@@ -1,9 +1,10 @@
 """What an audit searches, and small held-out trials: does a repair help on these texts, before anyone pays for it?
 
 The task is that of the user's queries, encoded once and ranked over all texts. Without any it is split-half
-self-retrieval: each half of a text shall find the other one among such halves of the other texts on trial and, for a
-repair of the vectors, all texts that are not on trial; it is fitted on those only. How a trial is made stands in
-`poolscope.repairs.search`.
+self-retrieval: each half of a text shall find the other one among such halves of the other texts on trial. A repair of
+the vectors is fitted on texts that are not on trial. These are not searched among: whole texts share more of the mean
+than halves do, so that removing it pushes them back, and seemed to help where among halves it does not. How a trial is
+made stands in `poolscope.repairs.search`.
 """
 
 from __future__ import annotations
@@ -58,10 +59,9 @@ MEAN_REMOVAL_COST = "no re-encoding: one projection a vector, of the index and o
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SearchTask(Bench):
-    """Queries, their documents, the vectors of `others` as further documents, and those that a repair learns from."""
+    """Queries, their documents, and the vectors that a repair learns from."""
 
     task: RetrievalTask
-    others: NDArray[Any]
     learnt_from: NDArray[Any]
 
     @property
@@ -84,15 +84,13 @@ def cut_halves(subject: Subject) -> SearchTask | str:
         halves = Halves([], [], np.zeros((0, 2), np.int64))
     if len(halves.queries) < MIN_QUERIES:
         return f"{len(halves.queries)} of the texts on trial can be cut in two, and {MIN_QUERIES} are needed"
-    others = np.setdiff1d(distinct, chosen)
     return SearchTask(
         encoder=subject.encoder,
         task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
         pooling=make_pooling(subject.pooling),
         level=LEVEL,
         units="held-out texts, by self-made queries both ways",
-        others=subject.vectors[others],
-        learnt_from=subject.vectors[others],
+        learnt_from=subject.vectors[np.setdiff1d(distinct, chosen)],
     )
 
 
@@ -194,7 +192,7 @@ def mean_removal_trial(subject: Subject) -> Trial:
     if isinstance(task, str):
         return Trial(name, f"whether removing the mean helps was not tried: {task}.")
     repair = Repair(vectors=MeanRemoval())
-    return task.try_vectors(repair, task.others, learnt_from=task.learnt_from, name=name, doing="removing the mean")
+    return task.try_vectors(repair, task.learnt_from, name=name, doing="removing the mean")
 
 
 def temperature_trial(subject: Subject) -> Trial:
@@ -327,7 +325,6 @@ def query_task(subject: Subject, queries: JudgedQueries) -> QueryTask:
         pooling=make_pooling(subject.pooling),
         level=LEVEL,
         units="of your queries",
-        others=np.zeros((0, subject.vectors.shape[1]), np.float32),
         learnt_from=subject.vectors[texts],
         ready=(encoder.encode(list(queries.texts))[-1], subject.clouds[texts]),
         texts=texts,

@@ -172,18 +172,12 @@ class RetrievalTask:
         return evaluations[0].averaged(evaluations[1]) if self.both_ways else evaluations[0]
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
-        """nDCG@k of each query; documents behind the task's own are further ones to search among."""
+        """nDCG@k of each query."""
         queries, documents = (np.asarray(side) for side in vectors)
-        own, further = documents[: len(self.documents)], documents[len(self.documents) :]
-        searched = len(documents)
-        ways = [
-            self.evaluation(self.rank(asking, np.concatenate([sought, further])), searched=searched)
-            for asking, sought in self.ways(queries, own)
-        ]
-        return self.mean_of(ways)
+        return self.mean_of([self.evaluation(self.rank(*way)) for way in self.ways(queries, documents)])
 
-    def evaluation(self, ranking: Ranking, *, searched: int | None = None) -> Evaluation:
-        """The scores of a ranking: by cosine, re-ranked, or among further documents (then `searched` counts all)."""
+    def evaluation(self, ranking: Ranking) -> Evaluation:
+        """The scores of a ranking: by cosine, or re-ranked."""
         grades = self.grades
         if self.answers is not None:
             kept = ranking.best_of(self.answers)
@@ -197,7 +191,7 @@ class RetrievalTask:
             scores,
             others=others,
             notes=self.notes,
-            searched=searched or len(self.documents),
+            searched=len(self.documents),
             digest=self.digest,
             names=self.names,
         )

@@ -170,21 +170,11 @@ class Bench:
         trial = self.compare(name or repair.label, self.before, self.task.score(*vectors), doing=doing, repair=fitted)
         return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
 
-    def try_vectors(
-        self, repair: Repair, others: Vectors, *, learnt_from: Vectors | None = None, name: str = "", doing: str = ""
-    ) -> Trial:
-        """A repair of the vectors alone, learnt from vectors of `others` (texts that no query asks for), or of these.
-
-        The others are searched among too, so that the repair is judged on as many documents as there are.
-        """
-        fitted = replace(repair, vectors=repair.vectors.fit(others if learnt_from is None else learnt_from))
-        queries, documents = self.vectors
-        held = np.concatenate([documents, others])
-        before, after = self.task.score(queries, held), self.task.score(fitted.finish(queries), fitted.finish(held))
-        if len(others):  # other trials of the same task search among fewer, and so have other scores before
-            wider = f"{self.task.name} among {len(others):,} further texts"
-            before, after = replace(before, task=wider), replace(after, task=wider)
-        return self.compare(name or repair.label, before, after, doing=doing, repair=fitted)
+    def try_vectors(self, repair: Repair, learnt_from: Vectors, *, name: str = "", doing: str = "") -> Trial:
+        """A repair of the vectors alone, learnt from other vectors than the queries'."""
+        fitted = replace(repair, vectors=repair.vectors.fit(learnt_from))
+        after = self.task.score(*map(fitted.finish, self.vectors))
+        return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
 
     def try_reranking(self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "") -> Trial:
         """The nearest `top` documents of each query put in order by d_μ + weight·d_Σ of their clouds.
