@@ -330,8 +330,8 @@ class OpenModel:
     ) -> list[NDArray[Any]]:
         """The outputs of some batches, each in a thread of its own if there are several.
 
-        Of those that are checked the first alone goes on with the kernel's attention, however many there are: results
-        may not depend on the number of cores.
+        Of those that are checked the first alone goes on with the kernel's attention, however many there are: which
+        batches do may not depend on the number of cores.
         """
 
         def one(run: Forward, batch: Batch, visitor: V, kernel: bool) -> NDArray[Any]:
