@@ -100,7 +100,7 @@ def test_fixed_bins_are_fifty_wide_and_merged_where_thin():
     assert found.labels == ("0–50", "50–200")
     assert found.counts.tolist() == [20, 23]
     assert found.merged == ("50–100, 100–150, 150–200 → 50–200",)
-    assert "merged: 50–100, 100–150" in found.notes()[0]
+    assert "50–100, 100–150, 150–200 → 50–200" in found.notes()[0]
     assert length_bins(lengths, min_texts=1).labels == ("0–50", "50–100", "100–150", "150–200")
 
 
