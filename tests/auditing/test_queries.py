@@ -192,8 +192,14 @@ def test_what_queries_measure_is_not_subtracted_from_what_others_do(result):
     asked_for = {"hidden_share", "collapse_rate", "short_share", "position_drop"}
     rows = [row for row in comparison.differences if row.number in asked_for]
     assert rows
-    assert all(row.interval is None and "other queries" in row.how for row in rows)
+    assert all(row.interval is None and "different queries" in row.how for row in rows)
     assert len({row["number_name"] for row in comparison.answers if row["key"] == "averaging"}) == 2
+
+
+def test_a_number_says_that_queries_measured_it(result):
+    assert "by your queries" in result["averaging"].number_name
+    assert "by your queries" in result["short"].number_name
+    assert "by your queries" not in result["cone"].number_name
 
 
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):

@@ -27,7 +27,7 @@ from poolscope.verdicts import LEVELS
 
 COMPARISON, COMPARISON_PAGE = "comparison.json", "comparison.html"
 NOT_PAIRED = "not paired: both intervals as if independent"
-OTHER_QUERIES = "no interval: measured with other queries"
+OTHER_QUERIES = "no interval: the audits had different queries"
 # Levels that differ while their number does not, as far as can be told.
 _WITHIN = "Across a threshold, but within chance"
 

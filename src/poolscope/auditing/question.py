@@ -146,6 +146,11 @@ class TableView:
         return view
 
 
+def by_queries(name: str, asked: bool) -> str:
+    """The name of a number, with who measured it where that were the user's queries: another thing without them."""
+    return f"{name}, by your queries" if asked else name
+
+
 # -- answers ------------------------------------------------------------------------------------------------------
 
 NOT_APPLICABLE = "Not applicable, because "
@@ -365,14 +370,11 @@ class Question:
         else:
             answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
         needed = self.from_answers or answer.verdict.at_least("watch")
-        number_name = answer.number_name or self.number_name
-        if subject.queries is not None and any(number.asked for number in self.numbers):
-            number_name += ", by your queries"
         return replace(
             answer,
             key=self.key,
             action=answer.action if needed else None,
-            number_name=number_name,
+            number_name=answer.number_name or self.number_name,
             number_format=answer.number_format or self.number_format,
             number=len(earlier) + 1,
             title=self.title,

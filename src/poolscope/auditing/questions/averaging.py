@@ -11,7 +11,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.question import (
+    Action,
+    Answer,
+    Gauge,
+    Number,
+    Question,
+    TableView,
+    Threshold,
+    Thresholds,
+    by_queries,
+)
 from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
@@ -37,6 +47,7 @@ WORST, _FEW_ALIKE = 50, 30
 # Pairs that the page lets the reader look at, by kind: each brings a picture, so there are few. All pairs of the table
 # of worst pairs are among them.
 _PAIR_NUMBERS = ("cosine", "d_sigma_bounded", "d_sigma_floor", "hidden", "socm")
+_NUMBER = "hidden share among confusable pairs"
 EXPLORED = {"worst": WORST, "nearest": WORST, "random": 40}
 
 
@@ -65,6 +76,7 @@ def answer(subject: Subject) -> Answer:
             subject.command("tune"),
             "no new model; a re-ranking needs the tokens of the first hits, a second-order pooling longer vectors",
         ),
+        number_name=by_queries(_NUMBER, subject.mistakes is not None),
         tables=tables,
         draw=draw,
         explorer=lambda: explorer(subject, alike),
@@ -318,7 +330,7 @@ QUESTION = Question(
     title="Averaging",
     words="Does averaging hide something that matters here? Show me the pairs.",
     page="socm.md",
-    number_name="hidden share among confusable pairs",
+    number_name=_NUMBER,
     metric="socm",
     answer=answer,
     seconds=4,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds, by_queries
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.batching import TokenInputs
@@ -22,6 +22,7 @@ from poolscope.verdicts import Verdict
 
 # The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
+_NUMBER = "loss from the start to the end"
 _LEAST_CHUNK = 16  # tokens of the shortest chunk that is worth a suggestion
 
 
@@ -64,7 +65,7 @@ def answer(subject: Subject) -> Answer:
         return Answer.unchecked(
             "position", "there are too few texts long enough to be cut into a question and an answer"
         )
-    result, note = probed
+    result, note, asked = probed
     start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
@@ -87,7 +88,8 @@ def answer(subject: Subject) -> Answer:
     )
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
     tables, draw = {"position": result.to_table()}, {"position": result.figure}
-    return Answer("position", verdict, numbers, action, tables=tables, draw=draw)
+    number_name = by_queries(_NUMBER, asked)
+    return Answer("position", verdict, numbers, action, number_name=number_name, tables=tables, draw=draw)
 
 
 def _judged(worst: SegmentRow, loss: float, interval: Interval | None, thresholds: Thresholds) -> Verdict:
@@ -130,8 +132,11 @@ def _place(position: float) -> str:
     return {0.0: "start", 0.5: "middle", 1.0: "end"}.get(position, f"point {position:.0%}")
 
 
-def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
-    """The probe with the user's queries, else with halves of the longest texts, and who was asked; None for neither."""
+def _probe(subject: Subject) -> tuple[PositionProbe, str, bool] | None:
+    """The probe with the user's queries, else with halves of the longest texts; who asked, and whether it was the user.
+
+    None for neither.
+    """
     settings: dict[str, Any] = {"positions": (0.0, 1.0), "queries": _PROBE_QUERIES, "seed": subject.seed}
     if subject.query_task is not None and (own := _query_pairs(subject, subject.query_task)) is not None:
         pairs, segment, longest = own
@@ -144,7 +149,8 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
                 query_encoder=subject.query_task.asking,
                 **settings,
             )
-            return probe, f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
+            note = f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
+            return probe, note, True
         except InputError:  # the answers to most queries are too short
             pass
     long = None if subject.texts is None else _long_pairs(subject)
@@ -153,8 +159,9 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str] | None:
     probe = position_probe(subject.encoder, long[0], segment=long[1], longest=long[2], **settings)
     if subject.query_task is not None:
         short = f"Too few texts that answer your queries have {_LEAST_SEGMENT} tokens or more"
-        return probe, f"{short}: asked with halves of the longest texts instead."
-    return probe, f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
+        return probe, f"{short}: asked with halves of the longest texts instead.", False
+    note = f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
+    return probe, note, False
 
 
 def _query_pairs(subject: Subject, task: QueryTask) -> tuple[Pairs, int, int] | None:
@@ -205,7 +212,7 @@ QUESTION = Question(
     title="Position",
     words="If the answer sits at the end of a chunk, is it still found?",
     page="length.md#who-wins-a-search-and-from-where",
-    number_name="loss from the start to the end",
+    number_name=_NUMBER,
     metric="length",
     answer=answer,
     seconds=2,
@@ -218,7 +225,7 @@ QUESTION = Question(
         ),
         Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
     ],
-    numbers=[Number("position_drop", "loss from the start to the end", headline=True, asked=True)],
+    numbers=[Number("position_drop", _NUMBER, headline=True, asked=True)],
     tables={
         "position": TableView(
             "Position of the answer",

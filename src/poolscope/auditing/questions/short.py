@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds, by_queries
 from poolscope.auditing.searches import Pieces, cut_pieces, query_pieces
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.length.search import LengthRetrieval, RetrievalRow, retrieval_by_length
@@ -87,7 +87,7 @@ def answer(subject: Subject) -> Answer:
         replace(verdict, evidence=evidence),
         numbers,
         _action(subject, side, judged),
-        number_name=f"{side} fifth among wrong answers, over its share",
+        number_name=by_queries(f"{side} fifth among wrong answers, over its share", subject.query_task is not None),
         tables={"retrieval_by_length": result.to_table()},
         draw={"short": result.figure},
     )
