@@ -6,12 +6,10 @@ A pass is watched at the sites of its layers: each layer's quantities are handed
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
 from typing import Any, Generic, Literal, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -35,7 +33,7 @@ from poolscope.capture.sites import (
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_layers, check_texts
-from poolscope.encoders.batching import Batch, BatchPlan, Forward, run_batches, token_clouds
+from poolscope.encoders.batching import Batch, BatchPlan, Forward, in_order, run_batches, token_clouds
 from poolscope.encoders.capabilities import as_numpy, attention_of, options_of, planner_of
 from poolscope.errors import InputError, ModelError
 
@@ -257,6 +255,8 @@ def token_rows(tensor: Any, mask: NDArray[np.bool_]) -> NDArray[Any]:
 
 
 V = TypeVar("V", bound=Visitor)
+J = TypeVar("J")
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -303,57 +303,45 @@ class OpenModel:
     ) -> Iterator[Pass[V]]:
         """All batches through the model; the visitor of a batch is given every wanted layer as it ends.
 
-        `parallel` takes several batches at a time on a CPU, one a core, which is faster and holds as many in memory.
+        `parallel` takes several batches at a time on a CPU, one a core, which is faster, holds as many in memory, and
+        leaves the hooks at the model until the last is yielded; otherwise it is as before whenever a batch is yielded.
         Without `own` the model goes on with what the weights that are handed out give, instead of its own kernel's
         attention, which computes them once more: the same but for rounding, as the first batch is checked by it.
-        Whenever a batch is yielded the model is as it was before.
         """
         plan = replace(self.encoder.plan(check_texts(texts)), room=None)  # watched passes are padded
         observer = Observer(self.sites, wanted=self._wanted(layers), subject=self.subject)
-        batches = zip(plan.groups(), plan, strict=True)
-        at_once = self._most_at_once() if parallel else 1
-        check = True
-        hold = getattr(self.encoder, "held", None) if parallel else None
-        with nullcontext() if hold is None else hold(len(plan)):
-            while group := list(islice(batches, at_once)):
-                texts_of = [TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at]) for at, batch in group]
-                visitors = [visitor(batch) for batch in texts_of]
-                outputs = self._together(observer, [batch for _, batch in group], visitors, own=own, check=check)
-                check = False
-                for done in map(Pass, texts_of, visitors, outputs):
-                    yield done
-                    if progress is not None:
-                        progress(len(done.texts.positions), int(done.texts.mask.sum()))
+
+        def one(forward: Forward, job: tuple[int, tuple[NDArray[np.int64], Batch]]) -> Pass[V]:
+            k, (at, batch) = job
+            texts = TextBatch(at, batch.mask, batch.keep, plan.tokens.cut[at])
+            seen = visitor(texts)
+            # The first batch alone, so that what is computed does not depend on the number of cores.
+            watcher, kernel = (_Checked(seen, batch, self.subject), True) if k == 0 else (seen, own)
+            with observer.watching(watcher, own=kernel):
+                return Pass(texts, seen, forward(batch)[self.card.last])
+
+        jobs = enumerate(zip(plan.groups(), plan, strict=True))
+        together = parallel and len(self._models) == 1
+        for done in self._together(observer, one, jobs, len(plan)) if together else self._apart(observer, one, jobs):
+            yield done
+            if progress is not None:
+                progress(len(done.texts.positions), int(done.texts.mask.sum()))
 
     def _together(
-        self, observer: Observer, batches: Sequence[Batch], visitors: Sequence[V], *, own: bool, check: bool
-    ) -> list[NDArray[Any]]:
-        """The outputs of some batches, each in a thread of its own if there are several.
+        self, observer: Observer, one: Callable[[Forward, J], P], jobs: Iterable[J], count: int
+    ) -> Iterator[P]:
+        """As many at a time as the backend has workers for; what makes them faster is prepared once for all."""
+        with observer.installed(), self.encoder.workers([self.card.last], count) as forwards:
+            each = {forward: partial(one, forward) for forward in set(forwards)}
+            for _, done in in_order(jobs, [each[forward] for forward in forwards]):
+                yield done
 
-        Of those that are checked the first alone goes on with the kernel's attention, however many there are: which
-        batches do may not depend on the number of cores.
-        """
-
-        def one(run: Forward, batch: Batch, visitor: V, kernel: bool) -> NDArray[Any]:
-            with observer.watching(_Checked(visitor, batch, self.subject) if check else visitor, own=kernel):
-                return run(batch)[self.card.last]
-
-        kernels = [own or (check and k == 0) for k in range(len(batches))]
-
-        with observer.installed(), self.encoder.workers([self.card.last], len(batches)) as workers:
-            if len(batches) == 1:
-                return [one(workers[0], batches[0], visitors[0], kernels[0])]
-            with ThreadPoolExecutor(len(batches)) as pool:
-                return list(pool.map(one, workers, batches, visitors, kernels))
-
-    def _most_at_once(self) -> int:
-        """As many batches as the backend has workers for them; one where there are several devices."""
-        import torch
-
-        if len(self._models) > 1:
-            return 1
-        with self.encoder.workers([self.card.last], torch.get_num_threads()) as workers:
-            return len(workers)
+    def _apart(self, observer: Observer, one: Callable[[Forward, J], P], jobs: Iterable[J]) -> Iterator[P]:
+        """One after the other, and between two the model is as it was."""
+        for job in jobs:
+            with observer.installed(), self.encoder.workers([self.card.last]) as forwards:
+                done = one(forwards[0], job)
+            yield done
 
     def _wanted(self, layers: Sequence[int] | None) -> frozenset[int]:
         depth = len(self.sites)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,8 @@ from poolscope.errors import InputError, ModelError
 
 Ids = NDArray[np.int32]
 Array = NDArray[np.float64]
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def run_batches(
     """
     matrices: dict[int, NDArray[Any]] = {}
     total = int(plan.offsets[-1])
-    for batch, layers in _results(iter(plan), workers):
+    for batch, layers in in_order(iter(plan), workers):
         for number, rows in layers.items():
             if number not in matrices:
                 matrices[number] = np.empty((total, rows.shape[1]), dtype=rows.dtype)
@@ -168,23 +170,23 @@ def run_batches(
     return matrices
 
 
-def _results(batches: Iterator[Batch], workers: Sequence[Forward]) -> Iterator[tuple[Batch, dict[int, NDArray[Any]]]]:
-    """Each batch with its result, in order.
+def in_order(jobs: Iterable[J], workers: Sequence[Callable[[J], R]]) -> Iterator[tuple[J, R]]:
+    """Each job with its result, in order.
 
-    Batch k always goes to worker k mod n: equal calls, equal bytes. Where a worker is listed several times it is
-    called from as many threads, each of which takes the next batch when it is free.
+    Job k always goes to worker k mod n: equal calls, equal bytes. Where a worker is listed several times it is
+    called from as many threads, each of which takes the next job when it is free.
     """
     if len(workers) == 1:
-        for batch in batches:
-            yield batch, workers[0](batch)
+        for job in jobs:
+            yield job, workers[0](job)
         return
     with ExitStack() as stack:
         pools = {worker: stack.enter_context(ThreadPoolExecutor(workers.count(worker))) for worker in set(workers)}
-        waiting: deque[tuple[Batch, Future[dict[int, NDArray[Any]]]]] = deque()
+        waiting: deque[tuple[J, Future[R]]] = deque()
         stack.callback(lambda: [future.cancel() for _, future in waiting])  # on an error or Ctrl-C
-        for k, batch in enumerate(batches):
+        for k, job in enumerate(jobs):
             worker = workers[k % len(workers)]
-            waiting.append((batch, pools[worker].submit(worker, batch)))
+            waiting.append((job, pools[worker].submit(worker, job)))
             if len(waiting) >= 2 * len(workers):
                 done, future = waiting.popleft()
                 yield done, future.result()
@@ -319,11 +321,6 @@ class BatchedEncoder:
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`; see `Backend.workers`."""
         return self.backend.workers(numbers, batches)
-
-    def held(self, batches: int) -> AbstractContextManager[None]:
-        """While open, what makes so many batches faster is kept from one call of `workers` to the next."""
-        hold = getattr(self.backend, "held", None)
-        return nullcontext() if hold is None else hold(batches)
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""

@@ -57,7 +57,6 @@ class TorchBackend:
         # A model that takes no mask would mix padding into its tokens: give it texts of equal length only.
         self.padding = "attention_mask" in accepted
         self._both_ways = False
-        self._held: list[AbstractContextManager[Any]] | None = None
         self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
 
     def in_role(self, role: str) -> Self:
@@ -146,7 +145,7 @@ class TorchBackend:
             # The cores are dealt out among all that compute on them at the same time.
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
-            held = self._held or [packed_products(model, batches) for model in self.models]
+            held = [packed_products(model, batches) for model in self.models]
             if self._joins and not isinstance(held[0], nullcontext):
                 first_position(self.models[0])  # tried here, so that threads do not all try it
             each: list[Forward] = [
@@ -156,15 +155,6 @@ class TorchBackend:
                 yield each if threads == 1 else each * threads
             finally:
                 torch.set_num_threads(cores)  # the setting of one thread is what later threads start with
-
-    @contextmanager
-    def held(self, batches: int) -> Iterator[None]:
-        """What makes so many batches faster is prepared once for all `workers` within."""
-        before, self._held = self._held, [packed_products(model, batches) for model in self.models]
-        try:
-            yield
-        finally:
-            self._held = before
 
     @contextmanager
     def rounded_weights(self, bits: int) -> Iterator[None]:
