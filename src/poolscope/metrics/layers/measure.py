@@ -8,7 +8,9 @@ text k is `rows[offsets[k]:offsets[k+1]]`. P = I − 11ᵀ/n centres the n token
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -512,12 +514,15 @@ class StateClouds:
 
         traces (texts × states): tr Σ at unit mean, which is S/‖μ‖².
         """
-        by_state = []
-        with kept_workers():
-            for k, name in enumerate(states):
-                clouds, positions = self._clouds(k)
-                by_state.append(_measure(clouds, name, traces[positions, k], sink=bool(sinks[k])))
-        return tuple(by_state)
+
+        def one(k: int) -> StateSocm:
+            clouds, positions = self._clouds(k)
+            return _measure(clouds, states[k], traces[positions, k], sink=bool(sinks[k]))
+
+        # Two at a time, so that no core waits while a state is prepared or the last of its pairs are compared.
+        with kept_workers(), ThreadPoolExecutor(2) as states_under_way:
+            contexts = [copy_context() for _ in states]
+            return tuple(states_under_way.map(lambda context, k: context.run(one, k), contexts, range(len(states))))
 
     def _clouds(self, state: int) -> tuple[TokenClouds, Index]:
         """The clouds of a state, and the positions of their texts; in the order of the plan, whichever came first."""
