@@ -202,6 +202,20 @@ def test_a_number_says_that_queries_measured_it(result):
     assert "by your queries" not in result["cone"].number_name
 
 
+@pytest.mark.parametrize(("answers", "by"), [("long", "by your queries"), ("short", "from the start to the end")])
+def test_short_answers_leave_the_probe_of_the_position_to_halves_of_long_texts(tmp_path, answers, by):
+    """Whoever asked, the number and the note say so."""
+    random = np.random.default_rng(0)
+    long = [" ".join(random.choice(WORDS, 40)) for _ in range(40)]
+    short = [f"{random.choice(WORDS)} {k}" for k in range(40)]
+    first = 0 if answers == "long" else 40
+    queries = {f"{' '.join(random.choice(WORDS, 3))} {k}": [str(first + k)] for k in range(20)}
+    found = audit(str(save_model(tmp_path)), [*long, *short], queries=queries)["position"]
+    assert found.number_name.endswith(by)
+    halves = any("halves of the longest texts instead" in line for line in found.verdict.evidence)
+    assert halves == (answers == "short")
+
+
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):
     loaded = poolscope.Audit.load(result.save(tmp_path / "audit"))
     assert loaded.numbers["query_recall"] == result.numbers["query_recall"]

@@ -151,14 +151,14 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str, bool] | None:
             )
             note = f"Asked with {probe.queries} of your queries, for the first {segment} tokens of an answer."
             return probe, note, True
-        except InputError:  # the answers to most queries are too short
+        except InputError:  # the answers to most queries are too short, or there are too few
             pass
     long = None if subject.texts is None else _long_pairs(subject)
     if long is None:
         return None
     probe = position_probe(subject.encoder, long[0], segment=long[1], longest=long[2], **settings)
     if subject.query_task is not None:
-        short = f"Too few texts that answer your queries have {_LEAST_SEGMENT} tokens or more"
+        short = "Your queries, with the texts that answer them, are too few or too short for this"
         return probe, f"{short}: asked with halves of the longest texts instead.", False
     note = f"Asked with {probe.queries} self-made queries, halves of the longest texts (--queries: your own)."
     return probe, note, False
