@@ -18,7 +18,7 @@ from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode
-from poolscope.errors import InputError
+from poolscope.errors import InputError, StoreError
 from poolscope.results import Result
 from poolscope.verdicts import LEVELS
 from tiny_models import tiny_model, tiny_tokenizer
@@ -420,6 +420,15 @@ def test_a_folder_of_an_older_version_is_loaded_and_compared(tmp_path):
     assert loaded.verdicts == found.verdicts
     assert [answer.heading for answer in loaded.answers] == [answer.heading for answer in found.answers]
     assert all(row.difference == 0 for row in compare(found, folder).differences)
+
+
+def test_a_table_that_is_gone_is_missed_when_it_is_read(tmp_path):
+    folder = audit(bag_of_words, topics(12)).save(tmp_path / "audit", page=False)
+    (folder / "tables" / "actions.parquet").unlink()
+    loaded = Audit.load(folder)
+    assert "actions" in loaded.tables
+    with pytest.raises(StoreError, match=r"actions\.parquet.* is missing"):
+        loaded.tables["actions"]
 
 
 def test_an_unknown_question_is_named_with_the_known_ones(found):

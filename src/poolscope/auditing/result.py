@@ -265,13 +265,17 @@ class _Tables(Mapping[str, pa.Table]):
 
 
 def _stored(folder: Path, names: Iterable[Any], digests: Mapping[str, str] | None) -> _Tables:
-    """Those of these tables that lie in a folder; `digests` by file, None in an audit of an earlier version."""
+    """These tables, read when they are asked for; `digests` by file, None in an audit of an earlier version.
+
+    An earlier version named tables that it did not write; what was written and is gone is missed when it is read.
+    """
     readers: dict[str, Callable[[], pa.Table]] = {}
     for name in map(str, names):
         if not _TABLE_NAME.fullmatch(name):
             raise StoreError(f"{folder / JSON}: it names the table {name!r}, which is no name of one. Audit again.")
-        if current_file(folder, f"{TABLES}/{name}.parquet").exists():
-            readers[name] = partial(_read, folder, f"{TABLES}/{name}.parquet", digests)
+        file = f"{TABLES}/{name}.parquet"
+        if file in (digests or ()) or current_file(folder, file).exists():
+            readers[name] = partial(_read, folder, file, digests)
     return _Tables(readers)
 
 
@@ -279,7 +283,11 @@ def _read(folder: Path, name: str, digests: Mapping[str, str] | None) -> pa.Tabl
     path = current_file(folder, name)
     with reading(path, "Run the audit again."):
         refuse_special(path, StoreError)
-        data = path.read_bytes()
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            again = "Copy the folder again, or run the audit again."
+            raise StoreError(f"{path}: this table of the audit is missing. {again}") from None
         if digests is not None and digests.get(name) != digest_of(data):
             raise ValueError("it is not what was written, since its digest differs")
         table = pq.read_table(pa.BufferReader(data))
