@@ -32,6 +32,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import safetensors.numpy
+from threadpoolctl import threadpool_limits
 
 import poolscope as ps
 from audit_data import bag_of_words, topics
@@ -403,6 +404,7 @@ def _here(target: Target, whole: Path) -> None:
 def _in_a_child(target: Target, whole: Path) -> None:
     child = os.fork()
     if child == 0:
+        _use_one_thread()
         try:
             _here(target, whole)
             os._exit(0)
@@ -414,7 +416,9 @@ def _in_a_child(target: Target, whole: Path) -> None:
 
 
 def _use_one_thread() -> None:
-    """A fork has none of its parent's OpenMP threads: torch would hang or crash in waiting for them."""
+    """A fork has none of its parent's OpenMP threads: torch and faiss would hang or crash in waiting for them."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of libraries that are loaded later
+    threadpool_limits(1)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
