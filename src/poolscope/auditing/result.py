@@ -257,6 +257,9 @@ class _Tables(Mapping[str, pa.Table]):
     def __getitem__(self, name: str) -> pa.Table:
         return self._readers[name]()
 
+    def __contains__(self, name: object) -> bool:  # without reading it
+        return name in self._readers
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._readers)
 
