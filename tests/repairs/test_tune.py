@@ -187,10 +187,12 @@ def test_a_combination_must_beat_its_best_part_beyond_chance():
     assert both.change.mean > lucky.selected.change.mean
     assert not compare_scores(lucky.selected.after, both.after).proves_gain
     assert lucky.recommendation.label == "cls"
+    assert both.name in lucky.verdict.evidence[0]  # why the best row is not the chosen one
     result = tune(two_defects, topic_texts(120), poolings=["cls"], repairs=[MeanRemoval()])
     alone = {trial.name: trial.change.mean for trial in result.trials if trial.family != "combination"}
     assert alone["mean removal, project"] < 0  # of no use before the pooling is changed too
     assert result.recommendation.label == "cls · mean removal, project"
+    assert "a combination is chosen only where" not in result.verdict.evidence[0]
 
 
 def test_combinations_of_the_best():

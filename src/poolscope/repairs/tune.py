@@ -174,11 +174,17 @@ def decide(
     ]
     if selected is None or difference is None:
         return replace(_none_gained(fitted, chosen_on, count), evidence=tuple(evidence))
-    evidence.insert(
-        0,
+    chosen = (
         f"On the half that chose, '{selected.name}' was chosen among {len(fitted)} candidates with {selected.change}; "
-        f"the best of many flatters itself there, so only the other half counts.",
+        f"the best of many flatters itself there, so only the other half counts."
     )
+    higher = max(fitted, key=lambda trial: trial.change.mean)
+    if higher.change.mean > selected.change.mean:
+        chosen += (
+            f" '{higher.name}' gained more there ({higher.change.mean:+.4f}), but a combination is chosen only where "
+            f"it beats what is simpler beyond chance."
+        )
+    evidence.insert(0, chosen)
     numbers: dict[str, Any] = {"value": difference.mean, "interval": difference.interval, "floor": 0.0}
     where = f"{metric} by {difference} on {count:,} {difference.unit} that had no part in choosing it"
     shortage = difference.shortage(FEWEST_HELD_OUT)
