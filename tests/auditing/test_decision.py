@@ -157,7 +157,9 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     assert "watch 3 things; first question 1 (try a repair)" in sentence
     assert sentence.endswith("(9 Hubs).")
     assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
+    assert decided.verdict.value == 2  # what is kept is watched, and asks for nothing
     alone = decide(found.subject, [open_answers[1], *fine])
+    assert (alone.verdict.level, alone.verdict.value) == ("watch", 0)
     assert "watch one thing" in alone.verdict.sentence
     assert "Also open" not in decide(found.subject, [*open_answers[:2], *fine]).verdict.sentence
 

@@ -75,7 +75,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     drawn = standings(answers, subject.thresholds)
     return Answer(
         "decision",
-        replace(judged, sentence=sentence, value=float(len(open_answers)), evidence=evidence),
+        replace(judged, sentence=sentence, evidence=evidence),
         {**numbers, "certainty": sure},
         action,
         tables={"actions": _table(open_answers, asked=asked)},
@@ -101,11 +101,17 @@ def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict
     The answers have been held against their thresholds, so that none is left to go by.
     """
     level = worst_level([each.verdict for each in answers])
-    return Verdict(level if level != "unchecked" or _little(answers) else "ok", value=float(len(ranked(answers))))
+    count = sum(map(_asks, ranked(answers)))
+    return Verdict(level if level != "unchecked" or _little(answers) else "ok", value=float(count))
+
+
+def _asks(of: Answer) -> bool:
+    """Does an open answer ask for something? One that says to keep what is there is only to be watched."""
+    return of.action is None or of.action.kind != "keep"
 
 
 def ranked(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers that ask for something: most serious first, then what is cheapest to do, then by number.
+    """The answers that are open: most serious first, then what is cheapest to do, then by number.
 
     A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
     as they are in all other numbers.
@@ -236,9 +242,7 @@ def _number(of: Answer) -> str:
 def _also(answers: Sequence[Answer]) -> str:
     """What else is open, by what to do, in a few words each; without what only has to be watched."""
     steps: dict[str, list[str]] = {}
-    for each in answers:
-        if each.action is not None and each.action.kind == "keep":
-            continue
+    for each in filter(_asks, answers):
         step = "look at it" if each.action is None else _WORDS[each.action.kind][1]
         steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
     return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
