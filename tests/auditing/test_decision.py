@@ -164,6 +164,42 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     assert "Also open" not in decide(found.subject, [*open_answers[:2], *fine]).verdict.sentence
 
 
+def cut_off(level="repair", renews="texts"):
+    """Texts beyond the limit of the model, counted: they must be cut anew, whatever else is done."""
+    counted = replace(answer("truncation", level, kind="re-chunk", basis="counted"), number=4, title="Cut off")
+    return replace(counted, action=replace(counted.action, renews=renews))
+
+
+AGAIN = "has to be tried again after it."
+
+
+def test_texts_that_are_surely_cut_anew_come_before_what_is_learnt_from_them(found):
+    repair = replace(answer("cone", basis="trial"), number=2)
+    setting = answer("scores", kind="configure")
+    sentence = decide(found.subject, [setting, repair, cut_off()]).verdict.sentence
+    assert sentence.startswith("Re-chunk first")
+    assert f"change with question 4: what they ask for, such as a cut-off or a repair, {AGAIN}" in sentence
+    merge = replace(answer("hubs", kind="merge", basis="counted"), number=9)
+    order = ranked([setting, repair, cut_off(), merge, answer("pooling", kind="configure")])
+    assert [each.key for each in order] == ["pooling", "hubs", "truncation", "scores", "cone"]
+    assert [each.key for each in ranked([repair, cut_off(renews="")])] == ["cone", "truncation"]  # by what it costs
+
+
+def test_a_more_serious_repair_comes_first_and_is_to_be_tried_again(found):
+    repair = replace(answer("cone", basis="trial"), number=2)
+    sentence = decide(found.subject, [repair, cut_off("watch")]).verdict.sentence
+    assert sentence.startswith("Repair first")
+    assert AGAIN in sentence
+    kept = replace(answer("long", "watch", kind="keep", basis="no cure"), number=6)
+    assert AGAIN not in decide(found.subject, [cut_off(), kept]).verdict.sentence  # nothing else is to be done
+
+
+def test_numbers_of_texts_that_are_cut_off_say_nothing_against_the_model(found):
+    many = [answer(name) for name in ("scores", "cone", "long", "position")]
+    assert decide(found.subject, [*many, cut_off()]).action.kind == "re-chunk"
+    assert decide(found.subject, [*many, cut_off(renews="")]).action.kind == "change"
+
+
 def test_keeping_says_what_it_rests_on(found):
     fine = [Answer(key, Verdict("ok", "…", 0.5), number=k) for k, key in enumerate(("scores", "cone", "long"), 1)]
     left = Answer("position", Verdict("unchecked", f"{NOT_APPLICABLE}reasons."), number=7)

@@ -114,15 +114,20 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
     """The answers that are open: most serious first, then what is cheapest to do, then by number.
 
     A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
-    as they are in all other numbers.
+    as they are in all other numbers. Then comes what surely makes the texts anew: a repair is learnt from them.
     """
 
     def place(each: Answer) -> tuple[int | bool, ...]:
         kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
-        before = each.key != "pooling", kind != KINDS.index("merge")
+        before = each.key != "pooling", kind != KINDS.index("merge"), not _renews(each)
         return -LEVELS.index(each.verdict.level), *before, kind, each.number
 
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
+
+
+def _renews(of: Answer) -> str:
+    """What the step of an answer surely makes anew, of all that the others were measured on."""
+    return "" if of.action is None else of.action.renews
 
 
 def certainty(of: Answer, *, asked: bool) -> str:
@@ -204,8 +209,8 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
     sure = certainty(first, asked=asked) + _unproven(first, answers)
-    # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
-    if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge":
+    # Numbers of a wrong pooling, or of texts that repeat each other or are cut off, say nothing against the model.
+    if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge" and not action.renews:
         sure = _OF_CHANGE
         action = Action(
             "change",
@@ -219,7 +224,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
         things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
         head = f"Keep the model, and watch {things}"
     steps = _also(others)
-    rest = f" Also open: {steps}." if steps else ""
+    rest = (f" Also open: {steps}." if steps else "") + _passing(open_answers)
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
@@ -246,6 +251,21 @@ def _also(answers: Sequence[Answer]) -> str:
         step = "look at it" if each.action is None else _WORDS[each.action.kind][1]
         steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
     return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
+
+
+def _passing(open_answers: Sequence[Answer]) -> str:
+    """That other numbers pass, where a step makes anew what they were measured on and they ask for something too."""
+    renewing = [each for each in open_answers if _renews(each)]
+    if not renewing or not any(_asks(each) for each in open_answers if not _renews(each)):
+        return ""
+    return (
+        f" The other numbers hold for the {_RENEWED[_renews(renewing[0])]}, and change with {_numbers(renewing)}: what "
+        f"they ask for, such as a cut-off or a repair, has to be tried again after it."
+    )
+
+
+# What the other numbers were measured on, by what a step makes anew.
+_RENEWED = {"texts": "texts as they are cut off"}
 
 
 def _listed(parts: Sequence[str]) -> str:
