@@ -170,7 +170,7 @@ def cut_off(level="repair", renews="texts"):
     return replace(counted, action=replace(counted.action, renews=renews))
 
 
-AGAIN = "has to be tried again after it."
+AGAIN = "has to be tried again after that."
 
 
 def test_texts_that_are_surely_cut_anew_come_before_what_is_learnt_from_them(found):
@@ -192,6 +192,31 @@ def test_a_more_serious_repair_comes_first_and_is_to_be_tried_again(found):
     assert AGAIN in sentence
     kept = replace(answer("long", "watch", kind="keep", basis="no cure"), number=6)
     assert AGAIN not in decide(found.subject, [cut_off(), kept]).verdict.sentence  # nothing else is to be done
+
+
+def test_stored_vectors_that_are_made_anew_come_before_what_was_measured_on_them(found):
+    stale = replace(answer("drift", kind="configure"), number=15)
+    stale = replace(stale, action=replace(stale.action, renews="vectors"))
+    others = [
+        answer("scores", kind="configure"),
+        replace(answer("hubs", kind="merge", basis="counted"), number=9),
+    ]
+    decided = decide(found.subject, [*others, stale])
+    assert decided.tables["actions"]["question"].to_pylist() == [15, 9, 1]
+    assert "hold for the vectors as they are stored, and change with question 15" in decided.verdict.sentence
+    assert AGAIN in decided.verdict.sentence
+    many = [answer(name) for name in ("cone", "long", "position")]
+    assert decide(found.subject, [*others, *many, stale]).action.kind == "configure"  # nothing against the model
+    assert AGAIN not in decide(found.subject, [stale]).verdict.sentence
+
+
+@pytest.mark.parametrize(("basis", "told"), [("counted", True), ("declared", False)])
+def test_other_numbers_are_not_those_of_a_runtime_that_does_something_else(found, basis, told):
+    level = "repair" if basis == "counted" else "watch"
+    pooled = replace(answer("pooling", level, kind="configure", basis=basis), number=3)
+    sentence = decide(found.subject, [answer("scores", kind="configure"), pooled]).verdict.sentence
+    assert ("not of those of your runtime, which gives such vectors after question 3" in sentence) == told
+    assert AGAIN not in sentence  # they hold for the vectors that the runtime should give
 
 
 def test_numbers_of_texts_that_are_cut_off_say_nothing_against_the_model(found):

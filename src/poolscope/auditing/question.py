@@ -171,7 +171,7 @@ class Action:
     step: str
     command: str | None
     cost: str
-    renews: Literal["", "texts"] = ""
+    renews: Literal["", "texts", "vectors"] = ""
 
 
 def _in_memory() -> Any:

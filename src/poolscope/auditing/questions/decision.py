@@ -113,13 +113,15 @@ def _asks(of: Answer) -> bool:
 def ranked(answers: Sequence[Answer]) -> list[Answer]:
     """The answers that are open: most serious first, then what is cheapest to do, then by number.
 
-    A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
-    as they are in all other numbers. Then comes what surely makes the texts anew: a repair is learnt from them.
+    A wrong pooling comes before everything else, as all other numbers describe the right one, and so do stored vectors
+    that must be made anew, as all other numbers describe these. Duplicates come next, as they are in all other numbers.
+    Then comes what surely makes the texts anew: a repair is learnt from them.
     """
 
     def place(each: Answer) -> tuple[int | bool, ...]:
         kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
-        before = each.key != "pooling", kind != KINDS.index("merge"), not _renews(each)
+        stored = _renews(each) != "vectors"
+        before = each.key != "pooling", stored, kind != KINDS.index("merge"), not _renews(each)
         return -LEVELS.index(each.verdict.level), *before, kind, each.number
 
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
@@ -209,7 +211,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
     sure = certainty(first, asked=asked) + _unproven(first, answers)
-    # Numbers of a wrong pooling, or of texts that repeat each other or are cut off, say nothing against the model.
+    # Numbers of wrong vectors, or of texts that repeat each other or are cut off, say nothing against the model.
     if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge" and not action.renews:
         sure = _OF_CHANGE
         action = Action(
@@ -254,18 +256,32 @@ def _also(answers: Sequence[Answer]) -> str:
 
 
 def _passing(open_answers: Sequence[Answer]) -> str:
-    """That other numbers pass, where a step makes anew what they were measured on and they ask for something too."""
+    """On what the other numbers were measured, where a step makes that anew and they ask for something too."""
     renewing = [each for each in open_answers if _renews(each)]
-    if not renewing or not any(_asks(each) for each in open_answers if not _renews(each)):
+    runtime = [each for each in open_answers if _of_runtime(each)]
+    if not any(_asks(each) for each in open_answers if not _renews(each) and not _of_runtime(each)):
         return ""
-    return (
-        f" The other numbers hold for the {_RENEWED[_renews(renewing[0])]}, and change with {_numbers(renewing)}: what "
-        f"they ask for, such as a cut-off or a repair, has to be tried again after it."
-    )
+    sentence = ""
+    if runtime:
+        sentence = (
+            f" The other numbers are of vectors as the model declares them, not of those of your runtime, which gives "
+            f"such vectors after {_numbers(runtime)}."
+        )
+    if renewing:
+        sentence += (
+            f" The other numbers hold for the {_RENEWED[_renews(renewing[0])]}, and change with {_numbers(renewing)}: "
+            f"what they ask for, such as a cut-off or a repair, has to be tried again after that."
+        )
+    return sentence
+
+
+def _of_runtime(of: Answer) -> bool:
+    """Was the pooling of a runtime compared? All other answers take the vectors of its reference."""
+    return of.key == "pooling" and of.basis != "declared"
 
 
 # What the other numbers were measured on, by what a step makes anew.
-_RENEWED = {"texts": "texts as they are cut off"}
+_RENEWED = {"texts": "texts as they are cut off", "vectors": "vectors as they are stored"}
 
 
 def _listed(parts: Sequence[str]) -> str:
