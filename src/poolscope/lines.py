@@ -8,7 +8,7 @@ import textwrap
 _GLUE = "\N{NO-BREAK SPACE}"  # a blank at which no line is broken, while lines are made
 # Blanks inside an interval, after "floor", and before a per cent sign.
 _WITHIN = re.compile(r"(?<=[\d.,%]) (?=[−+-]?\d[\d.,%]*\])|(?<=\(floor) |(?<=\d) (?=%)")
-_PARTS = re.compile(r" (?=Cost: |How sure\? |Also open: |Only \d+ of \d+ questions)")
+_PARTS = re.compile(r" (?=Cost: |How sure\? |Also open: |The other numbers |Only \d+ of \d+ questions)")
 # Words of a shell, quotes kept: a command is never broken inside them.
 _SHELL_WORDS = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"])+""")
 

@@ -158,6 +158,7 @@ def test_truncation_names_twins_and_the_share_lost():
     share = clouds.truncated.sum() / (clouds.truncated.sum() + clouds.lengths.sum())
     assert found["truncation"].verdict.value == pytest.approx(share)
     assert found["truncation"].basis == "counted"
+    assert found["truncation"].action.renews == "texts"
 
 
 def test_a_limit_that_the_caller_set_is_not_laid_to_the_model():
@@ -181,6 +182,7 @@ def test_the_interval_of_the_share_lost_is_within_its_bounds_and_one_text_that_c
     found = audit((tiny_model(), tiny_tokenizer()), texts, max_length=16, trial_texts=0)
     verdict = found["truncation"].verdict
     assert (verdict.level, verdict.basis) == ("watch", "few texts")
+    assert found["truncation"].action.renews == ""  # the other texts stay as they are
     assert found.numbers["share_cut_without_few"] == 0
     name = found.subject.ids[54]
     assert f"Of 55 texts 1 holds 100% of the tokens cut off: {name}; without it 0.0%" in verdict.sentence
@@ -267,14 +269,15 @@ def test_ready_clouds_answer_too_little_to_decide():
 
 
 def test_the_decision_takes_the_most_serious_and_then_the_cheapest(found):
-    table = found.tables["actions"].to_pydict()
+    """What makes the texts anew comes before what was measured on them."""
+    table, by_number = found.tables["actions"].to_pydict(), {each.number: each for each in found.answers}
     places = [
-        (LEVELS.index(level), -KINDS.index(kind)) for level, kind in zip(table["level"], table["kind"], strict=True)
+        (LEVELS.index(level), by_number[number].action.renews != "", -KINDS.index(kind))
+        for number, level, kind in zip(table["question"], table["level"], table["kind"], strict=True)
     ]
     assert places == sorted(places, reverse=True)
-    assert (
-        found["decision"].verdict.value == len(places) == sum(a.verdict.at_least("watch") for a in found.answers[:-1])
-    )
+    assert len(places) == sum(a.verdict.at_least("watch") for a in found.answers[:-1])
+    assert found["decision"].verdict.value == sum(kind != "keep" for kind in table["kind"])
     assert found["decision"].action.step == table["step"][0]
 
 

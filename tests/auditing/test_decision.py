@@ -157,9 +157,72 @@ def test_the_decision_lists_everything_that_is_open_and_what_it_rests_on(found):
     assert "watch 3 things; first question 1 (try a repair)" in sentence
     assert sentence.endswith("(9 Hubs).")
     assert any("watch, keep: do it (moderate:" in note for note in decided.verdict.evidence)
+    assert decided.verdict.value == 2  # what is kept is watched, and asks for nothing
     alone = decide(found.subject, [open_answers[1], *fine])
+    assert (alone.verdict.level, alone.verdict.value) == ("watch", 0)
     assert "watch one thing" in alone.verdict.sentence
     assert "Also open" not in decide(found.subject, [*open_answers[:2], *fine]).verdict.sentence
+
+
+def cut_off(level="repair", renews="texts"):
+    """Texts beyond the limit of the model, counted: they must be cut anew, whatever else is done."""
+    counted = replace(answer("truncation", level, kind="re-chunk", basis="counted"), number=4, title="Cut off")
+    return replace(counted, action=replace(counted.action, renews=renews))
+
+
+AGAIN = "has to be tried again after that."
+
+
+def test_texts_that_are_surely_cut_anew_come_before_what_is_learnt_from_them(found):
+    repair = replace(answer("cone", basis="trial"), number=2)
+    setting = answer("scores", kind="configure")
+    sentence = decide(found.subject, [setting, repair, cut_off()]).verdict.sentence
+    assert sentence.startswith("Re-chunk first")
+    assert f"change with question 4: what they ask for, such as a cut-off or a repair, {AGAIN}" in sentence
+    merge = replace(answer("hubs", kind="merge", basis="counted"), number=9)
+    order = ranked([setting, repair, cut_off(), merge, answer("pooling", kind="configure")])
+    assert [each.key for each in order] == ["pooling", "hubs", "truncation", "scores", "cone"]
+    assert [each.key for each in ranked([repair, cut_off(renews="")])] == ["cone", "truncation"]  # by what it costs
+
+
+def test_a_more_serious_repair_comes_first_and_is_to_be_tried_again(found):
+    repair = replace(answer("cone", basis="trial"), number=2)
+    sentence = decide(found.subject, [repair, cut_off("watch")]).verdict.sentence
+    assert sentence.startswith("Repair first")
+    assert AGAIN in sentence
+    kept = replace(answer("long", "watch", kind="keep", basis="no cure"), number=6)
+    assert AGAIN not in decide(found.subject, [cut_off(), kept]).verdict.sentence  # nothing else is to be done
+
+
+def test_stored_vectors_that_are_made_anew_come_before_what_was_measured_on_them(found):
+    stale = replace(answer("drift", kind="configure"), number=15)
+    stale = replace(stale, action=replace(stale.action, renews="vectors"))
+    others = [
+        answer("scores", kind="configure"),
+        replace(answer("hubs", kind="merge", basis="counted"), number=9),
+    ]
+    decided = decide(found.subject, [*others, stale])
+    assert decided.tables["actions"]["question"].to_pylist() == [15, 9, 1]
+    assert "hold for the vectors as they are stored, and change with question 15" in decided.verdict.sentence
+    assert AGAIN in decided.verdict.sentence
+    many = [answer(name) for name in ("cone", "long", "position")]
+    assert decide(found.subject, [*others, *many, stale]).action.kind == "configure"  # nothing against the model
+    assert AGAIN not in decide(found.subject, [stale]).verdict.sentence
+
+
+@pytest.mark.parametrize(("basis", "told"), [("counted", True), ("declared", False)])
+def test_other_numbers_are_not_those_of_a_runtime_that_does_something_else(found, basis, told):
+    level = "repair" if basis == "counted" else "watch"
+    pooled = replace(answer("pooling", level, kind="configure", basis=basis), number=3)
+    sentence = decide(found.subject, [answer("scores", kind="configure"), pooled]).verdict.sentence
+    assert ("not of those of your runtime, which gives such vectors after question 3" in sentence) == told
+    assert AGAIN not in sentence  # they hold for the vectors that the runtime should give
+
+
+def test_numbers_of_texts_that_are_cut_off_say_nothing_against_the_model(found):
+    many = [answer(name) for name in ("scores", "cone", "long", "position")]
+    assert decide(found.subject, [*many, cut_off()]).action.kind == "re-chunk"
+    assert decide(found.subject, [*many, cut_off(renews="")]).action.kind == "change"
 
 
 def test_keeping_says_what_it_rests_on(found):

@@ -68,6 +68,23 @@ def test_one_other_pooling_for_all_has_no_date(encoder, clouds):
     assert found.numbers["drift_cause"] == "cls"
 
 
+def test_vectors_that_must_be_encoded_again_come_before_their_cut_off_and_their_copies(encoder, clouds):
+    """The cut-off and the near-duplicates of vectors of another pooling are gone with these."""
+    found = audit(pool(clouds, "cls"), TEXTS, reference=encoder)
+    assert found["scores"].verdict.level == found["drift"].verdict.level == "repair"
+    assert found["decision"].action == found["drift"].action
+    assert "hold for the vectors as they are stored, and change with question 15" in found["decision"].verdict.sentence
+    stored = pool(clouds)
+    stored[:10] = np.nan
+    broken = audit(stored, TEXTS)
+    assert broken["decision"].action == broken["rows"].action
+    assert "change with question 10" in broken["decision"].verdict.sentence
+    stored = pool(clouds)
+    stored[0] = np.nan
+    one = audit(stored, TEXTS)
+    assert (one["rows"].verdict.level, one["rows"].action.renews) == ("watch", "")
+
+
 def test_rows_at_random_have_no_date(encoder, clouds):
     stored = pool(clouds)
     wrong = np.random.default_rng(0).permutation(COUNT)[:40]
@@ -88,6 +105,7 @@ def test_every_third_row_is_explained_by_itself_and_stands_first(encoder, clouds
     assert f"the {wrong} rows that deviate: pooled by cls explains them (mean cosine 1.0000" in note
     assert note.endswith("; the others are as the model declares.")
     assert found.action.step == "encode the rows that deviate again (first in table drift), as the others were"
+    assert found.action.renews == "vectors"
     table = found.tables["drift"]
     assert all(row % 3 == 0 for row in table["row"].to_pylist()[:wrong])
     assert max(table["cosine"].to_pylist()[:wrong]) < 0.99 <= min(table["cosine"].to_pylist()[wrong:])
@@ -116,12 +134,14 @@ def test_what_nothing_explains_is_given_no_cause(encoder, clouds):
     shifted = drift(np.roll(pool(clouds), 1, axis=0), encoder)
     assert any("in another order" in note for note in shifted.verdict.evidence)
     assert shifted.action.step.startswith("put vectors and texts into the same order")
+    assert shifted.action.cost.startswith("no re-encoding")
 
 
 def test_a_dimension_of_another_model_is_the_answer(encoder):
     found = drift(np.random.default_rng(0).standard_normal((COUNT, 2000)), encoder)
     assert found.verdict.level == "repair"
     assert "dimension 2000" in found.verdict.sentence
+    assert found.action.renews == ""  # another model is to be named, and the vectors stay
 
 
 def test_without_a_reference_or_texts_it_says_what_is_missing(encoder, clouds):

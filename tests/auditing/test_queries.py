@@ -90,6 +90,31 @@ def test_relevant_texts_that_are_never_found_are_listed():
     assert all(row["best_rank"] > 10 and row["query"].startswith(f"w{row['id']}x0") for row in blind)
 
 
+def test_what_comes_instead_of_a_text_that_is_never_found_is_a_wrong_answer():
+    """The words of every query are in text k: in the other chunk of the document that answers it, or in an answer."""
+    groups = [f"d{k // 2}" for k in range(120)]
+    by_words = {question: int(ids[0]) for question, ids in asked().items()}
+    other_chunk = {question: [str(k ^ 1)] for question, k in by_words.items()}
+    for documents in (None, groups):
+        missed = audit(bag_of_words, TEXTS, queries=other_chunk, groups=documents).tables["never_found"].to_pylist()
+        same = [row["instead"] == str(int(row["id"]) ^ 1) for row in missed]
+        assert len(missed) > 20
+        assert any(same) == (documents is None)  # without documents nobody knows that it is the other chunk
+    two = {question: [str(k), str(k + 60)] for question, k in by_words.items()}
+    missed = audit(bag_of_words, TEXTS, queries=two).tables["never_found"].to_pylist()
+    assert len(missed) > 20
+    assert not {row["instead"] for row in missed} & {None}
+    assert all(row["instead"] not in two[row["query"]] for row in missed)
+
+
+def test_without_a_wrong_answer_among_the_first_nothing_comes_instead():
+    """Most texts are one document, which answers every query: only the others can be wrong."""
+    queries = {f"w{k}x0 w{k}x1": [str((k + 1) % 60)] for k in range(60)}
+    groups = ["d"] * 100 + [f"e{k}" for k in range(20)]
+    missed = audit(bag_of_words, TEXTS, queries=queries, groups=groups, trial_texts=0).tables["never_found"]
+    assert None in set(missed["instead"].to_pylist()) <= {None, *map(str, range(100, 120))}
+
+
 def test_many_relevant_texts_that_no_query_finds_are_no_ok():
     """The share that matters is set below and above that of the texts that are missed."""
     many, lax = (audit(only_common, TEXTS, queries=asked(), thresholds={"antihub_watch": x}) for x in (0.2, 0.9))

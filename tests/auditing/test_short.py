@@ -89,6 +89,13 @@ def test_a_planted_bias_of_twice_or_more_is_watched_or_repaired(mixed):
     assert levels.count("repair") >= 2
 
 
+@pytest.mark.parametrize(("seed", "strength"), [(2, 0.3), (8, 0.4)])
+def test_what_a_fifth_costs_has_ends_also_where_hardly_a_query_changes(mixed, seed, strength):
+    """Of 64 queries for the others next to none changes by the longest fifth: it does not take all from them."""
+    cost = searched(planted(cut_pieces(subject(mixed, seed=seed)), strength)).longest.cost
+    assert -0.15 < cost.interval.low < cost.value < cost.interval.high < 0.15
+
+
 def test_lengths_that_say_nothing_are_ok(mixed):
     task, random = cut_pieces(subject(mixed)), np.random.default_rng(0)
     levels = Counter(

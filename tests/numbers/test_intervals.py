@@ -8,6 +8,7 @@ from poolscope.numbers.intervals import (
     CORPUS,
     POPULATION,
     bootstrap_interval,
+    bounded_interval,
     corpus_interval,
     dyadic_interval,
     jackknife_interval,
@@ -215,3 +216,34 @@ def test_the_paired_interval_holds_its_level_where_one_query_in_ten_wins_much():
             ends = paired_interval(differences, draws=299, seed=run, unseen=unseen)
             outside[way] += not ends.low <= 0 <= ends.high
     assert outside[1] <= 0.05 * 300 < 0.08 * 300 < outside[0]
+
+
+@pytest.mark.parametrize(("hits", "count"), [(3, 20), (40, 64), (1, 200)])
+def test_the_interval_of_bounded_values_is_that_of_jeffreys_for_a_share(hits, count):
+    values = np.where(np.arange(count) < hits, 1.0, -1.0)
+    ends = bounded_interval(values, -1.0, 1.0, draws=40_000)
+    low, high = 2 * stats.beta.ppf([0.025, 0.975], hits + 0.5, count - hits + 0.5) - 1
+    assert (ends.low, ends.high) == pytest.approx((low, high), abs=0.01)
+
+
+def test_the_interval_of_bounded_values_stays_within_them_and_holds_the_mean():
+    assert bounded_interval(np.ones(1), 0.0, 1.0) is None
+    for values in (np.zeros(8), np.ones(8), np.array([0.0, 1.0])):
+        ends = bounded_interval(values, 0.0, 1.0)
+        assert 0 <= ends.low <= values.mean() <= ends.high <= 1
+
+
+def test_the_interval_of_bounded_values_holds_its_level_where_hardly_one_is_seen():
+    """One query in 25 changes, the others by a trace: a studentised bootstrap misses, or reaches beyond all."""
+    random, missed, beyond = np.random.default_rng(0), {"bounded": 0, "paired": 0}, 0
+    for run in range(200):
+        changes = np.where(random.random(40) < 0.04, 0.7, -(10.0 ** random.uniform(-8, -3, 40)))
+        both = {
+            "bounded": bounded_interval(changes, -1.0, 1.0, draws=299, seed=run),
+            "paired": paired_interval(changes, draws=299, seed=run),
+        }
+        beyond += both["paired"].high > 1
+        for name, ends in both.items():
+            missed[name] += not ends.low <= 0.028 <= ends.high
+    assert missed["bounded"] <= 0.05 * 200 < missed["paired"]
+    assert beyond > 0

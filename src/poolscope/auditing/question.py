@@ -163,13 +163,15 @@ class Action:
     """What to do about an answer: its kind (one of KINDS), the step in words, what to run, and what it costs.
 
     `command` runs as it stands: a command line, or a call in Python where the audit was of objects in memory; None
-    where no command does the step.
+    where no command does the step. `renews`: the step surely makes these anew, so that the numbers of all other answers
+    change with it, and so does what they ask for; "" where they stay, or where it is not sure.
     """
 
     kind: str
     step: str
     command: str | None
     cost: str
+    renews: Literal["", "texts", "vectors"] = ""
 
 
 def _in_memory() -> Any:

@@ -323,6 +323,36 @@ def _with_one_more(differences: Array, further: float, *, level: float, draws: i
     return float(np.quantile(np.concatenate(means), (1 - level) / 2))
 
 
+def bounded_interval(
+    values: Array, least: float, most: float, *, draws: int = 2000, seed: int = 0, unit: str = "queries"
+) -> Interval | None:
+    """Interval of the mean of values that by definition lie within `least` and `most`; None for fewer than two.
+
+    Each value weighs as much as chance has it (weights uniform among those that add up to 1), and either bound half as
+    much as a value: what no unit did others may do. Of values that are all at the bounds this is Jeffreys' interval of
+    a share. It stays within the bounds, and where hardly a value differs from 0 it leaves the room that their number
+    leaves. There `paired_interval` divides by the spread of draws that have next to none, and its ends mean nothing.
+
+    >>> print(bounded_interval(np.zeros(60), -1.0, 1.0))
+    [-0.0329, 0.0328]
+    """
+    count = len(values)
+    if count < 2:
+        return None
+    random = np.random.default_rng(seed)
+    step = max(1, 2**23 // count)
+    means = []
+    for start in range(0, draws, step):
+        rows = min(step, draws - start)
+        weights, ends = random.standard_exponential((rows, count)), random.standard_gamma(0.5, (rows, 2))
+        sums = weights @ values + ends @ np.array([least, most])
+        means.append(sums / (weights.sum(axis=1) + ends.sum(axis=1)))
+    drawn, mean = percentile_interval(np.concatenate(means), level=LEVEL, unit=unit), float(values.mean())
+    method = f"random weights over {unit}, half a one at either bound"
+    # Where all values lie at one bound, the mean is that bound, which no draw reaches.
+    return replace(drawn, low=min(drawn.low, mean), high=max(drawn.high, mean), method=method)
+
+
 def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
     """Sums of `values` (n, or n × columns) over bootstrap samples of the n units; columns share their samples.
 

@@ -75,7 +75,7 @@ def answer(subject: Subject, answers: Sequence[Answer]) -> Answer:
     drawn = standings(answers, subject.thresholds)
     return Answer(
         "decision",
-        replace(judged, sentence=sentence, value=float(len(open_answers)), evidence=evidence),
+        replace(judged, sentence=sentence, evidence=evidence),
         {**numbers, "certainty": sure},
         action,
         tables={"actions": _table(open_answers, asked=asked)},
@@ -101,22 +101,35 @@ def judge(answers: Sequence[Answer], thresholds: Mapping[str, float]) -> Verdict
     The answers have been held against their thresholds, so that none is left to go by.
     """
     level = worst_level([each.verdict for each in answers])
-    return Verdict(level if level != "unchecked" or _little(answers) else "ok", value=float(len(ranked(answers))))
+    count = sum(map(_asks, ranked(answers)))
+    return Verdict(level if level != "unchecked" or _little(answers) else "ok", value=float(count))
+
+
+def _asks(of: Answer) -> bool:
+    """Does an open answer ask for something? One that says to keep what is there is only to be watched."""
+    return of.action is None or of.action.kind != "keep"
 
 
 def ranked(answers: Sequence[Answer]) -> list[Answer]:
-    """The answers that ask for something: most serious first, then what is cheapest to do, then by number.
+    """The answers that are open: most serious first, then what is cheapest to do, then by number.
 
-    A wrong pooling comes before everything else, as all other numbers describe the right one, and duplicates come next,
-    as they are in all other numbers.
+    A wrong pooling comes before everything else, as all other numbers describe the right one, and so do stored vectors
+    that must be made anew, as all other numbers describe these. Duplicates come next, as they are in all other numbers.
+    Then comes what surely makes the texts anew: a repair is learnt from them.
     """
 
     def place(each: Answer) -> tuple[int | bool, ...]:
         kind = KINDS.index(each.action.kind) if each.action else len(KINDS)
-        before = each.key != "pooling", kind != KINDS.index("merge")
+        stored = _renews(each) != "vectors"
+        before = each.key != "pooling", stored, kind != KINDS.index("merge"), not _renews(each)
         return -LEVELS.index(each.verdict.level), *before, kind, each.number
 
     return sorted((each for each in answers if each.verdict.at_least("watch")), key=place)
+
+
+def _renews(of: Answer) -> str:
+    """What the step of an answer surely makes anew, of all that the others were measured on."""
+    return "" if of.action is None else of.action.renews
 
 
 def certainty(of: Answer, *, asked: bool) -> str:
@@ -198,8 +211,8 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
     sure = certainty(first, asked=asked) + _unproven(first, answers)
-    # Numbers of a wrong pooling, or of texts that repeat each other, say nothing against the model.
-    if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge":
+    # Numbers of wrong vectors, or of texts that repeat each other or are cut off, say nothing against the model.
+    if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge" and not action.renews:
         sure = _OF_CHANGE
         action = Action(
             "change",
@@ -213,7 +226,7 @@ def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: 
         things = f"one thing, {_number(first)}" if not others else f"{len(open_answers)} things; first {_number(first)}"
         head = f"Keep the model, and watch {things}"
     steps = _also(others)
-    rest = f" Also open: {steps}." if steps else ""
+    rest = (f" Also open: {steps}." if steps else "") + _passing(open_answers)
     return action, f"{head}: {action.step}. Cost: {action.cost}. How sure? {sure[:1].upper()}{sure[1:]}.{rest}", sure
 
 
@@ -236,12 +249,39 @@ def _number(of: Answer) -> str:
 def _also(answers: Sequence[Answer]) -> str:
     """What else is open, by what to do, in a few words each; without what only has to be watched."""
     steps: dict[str, list[str]] = {}
-    for each in answers:
-        if each.action is not None and each.action.kind == "keep":
-            continue
+    for each in filter(_asks, answers):
         step = "look at it" if each.action is None else _WORDS[each.action.kind][1]
         steps.setdefault(step, []).append(f"{each.number} {each.title or each.key}")
     return "; ".join(f"{step} ({', '.join(named)})" for step, named in steps.items())
+
+
+def _passing(open_answers: Sequence[Answer]) -> str:
+    """On what the other numbers were measured, where a step makes that anew and they ask for something too."""
+    renewing = [each for each in open_answers if _renews(each)]
+    runtime = [each for each in open_answers if _of_runtime(each)]
+    if not any(_asks(each) for each in open_answers if not _renews(each) and not _of_runtime(each)):
+        return ""
+    sentence = ""
+    if runtime:
+        sentence = (
+            f" The other numbers are of vectors as the model declares them, not of those of your runtime, which gives "
+            f"such vectors after {_numbers(runtime)}."
+        )
+    if renewing:
+        sentence += (
+            f" The other numbers hold for the {_RENEWED[_renews(renewing[0])]}, and change with {_numbers(renewing)}: "
+            f"what they ask for, such as a cut-off or a repair, has to be tried again after that."
+        )
+    return sentence
+
+
+def _of_runtime(of: Answer) -> bool:
+    """Was the pooling of a runtime compared? All other answers take the vectors of its reference."""
+    return of.key == "pooling" and of.basis != "declared"
+
+
+# What the other numbers were measured on, by what a step makes anew.
+_RENEWED = {"texts": "texts as they are cut off", "vectors": "vectors as they are stored"}
 
 
 def _listed(parts: Sequence[str]) -> str:

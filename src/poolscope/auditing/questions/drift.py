@@ -238,21 +238,22 @@ def _action(measured: Drift) -> Action:
     cost = "encode those rows again"
     if measured.change is not None:
         step = "encode the rows on the wrong side of the change again, with one model, prompt and pooling for all"
-        return Action("configure", step, None, cost)
+        return Action("configure", step, None, cost, renews="vectors")
     part = measured.main
     if part.match is not None and not part.whole:
         step = "encode the rows that deviate again (first in table drift), as the others were"
         if measured.total > part.rows:
             step += f"; {part.rows:,} of {measured.total:,} rows were compared, and --trial {measured.total} does all"
-        return Action("configure", step, None, cost)
+        return Action("configure", step, None, cost, renews="vectors")
     step = "find out which model, prompt and pooling wrote the index"
     if part.cause is not None and part.cause.explains:
         step = part.cause.step
     elif part.match is not None and part.match.order is not None:
         step = "put vectors and texts into the same order, and audit them again"
+        return Action("configure", step, None, "no re-encoding: sort the table, or the ids", renews="vectors")
     elif part.match is not None and part.match.own.mean < _NEAR:
         step = f"look whether vectors and texts are in the same order; if they are, {step}"
-    return Action("configure", step, None, "a setting of the runtime, and all rows encoded again")
+    return Action("configure", step, None, "a setting of the runtime, and all rows encoded again", renews="vectors")
 
 
 def _figure(measured: Drift) -> Any:

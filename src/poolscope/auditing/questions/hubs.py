@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from poolscope.auditing.question import (
     Action,
@@ -173,7 +174,10 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
 
 def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
-    """The relevant texts that no query of theirs has among its first ten, with the best of these queries."""
+    """The relevant texts that no query of theirs has among its first ten, with the best of these queries.
+
+    `instead` is the first of these ten that is a wrong answer, empty where none is.
+    """
     ranking = task.ranking.condensed(task.best)
     order = np.lexsort((ranking.rank, ranking.document))
     _, first = np.unique(ranking.document[order], return_index=True)
@@ -188,10 +192,22 @@ def _never_found(subject: Subject, task: QueryTask) -> pa.Table:
             "query": pa.array([task.task.queries[q] for q in ranking.query[missed]], pa.large_string()),
             "text": subject.text_column(positions),
             "instead": pa.array(
-                [subject.ids[task.texts[ranking.top[q, 0]]] for q in ranking.query[missed]], pa.string()
+                [None if k is None else subject.ids[k] for k in _first_wrong(subject, task, ranking.query[missed])],
+                pa.string(),
             ),
         }
     )
+
+
+def _first_wrong(subject: Subject, task: QueryTask, queries: NDArray[np.int64]) -> list[int | None]:
+    """Of each query the first text of a document that does not answer it; without documents, that is not relevant."""
+    ranking = task.ranking
+    groups = np.arange(len(task.texts)) if subject.groups is None else subject.groups[task.texts]
+    span = groups.max() + 1  # query · span + group is a number of its own for both
+    top = ranking.top[queries]
+    wrong = ~np.isin(queries[:, None] * span + groups[top], ranking.query * span + groups[ranking.document])
+    places = (np.flatnonzero(row) for row in wrong)
+    return [int(task.texts[own[place[0]]]) if len(place) else None for own, place in zip(top, places, strict=True)]
 
 
 def _missed_note(task: QueryTask, missed: int, relevant: int, share: Estimate) -> str:
@@ -348,7 +364,7 @@ QUESTION = Question(
         "never_found": TableView(
             "Relevant texts that their queries do not find",
             50,
-            {"best_rank": "Best rank", "query": "Query", "text": "Relevant text", "instead": "First instead"},
+            {"best_rank": "Best rank", "query": "Query", "text": "Relevant text", "instead": "First wrong text"},
             searchable=True,
             below={"text": "id"},
         ),

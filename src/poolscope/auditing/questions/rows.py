@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -26,11 +28,14 @@ def answer(subject: Subject) -> Answer:
         "equal_vectors": sum(len(group) for group in copies) / len(collection),
         **{f"rows_{reason.replace(' ', '_')}": count for reason, count in _kinds(collection).items()},
     }
+    verdict = judge(collection, subject.thresholds, copies)
+    action = _action(broken, copies)
     return Answer(
         "rows",
-        judge(collection, subject.thresholds, copies),
+        verdict,
         numbers,
-        _action(broken, copies),
+        # Few rows that come to the others hardly change what these say.
+        replace(action, renews="vectors") if verdict.level == "repair" else action,
         tables={"broken_rows": _broken(collection), "equal_vectors": _table(subject, copies)},
     )
 

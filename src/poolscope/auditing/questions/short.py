@@ -15,7 +15,7 @@ from poolscope.verdicts import LEVELS, Verdict
 _K = 10
 # Fewer queries than this in a fifth tell nothing of how often its documents are found.
 _FEWEST = 8
-# An interval of a share of queries that is wider than this tells nothing: hardly a query changes.
+# An interval of a share of queries that is wider than this tells nothing: too few queries ask for the others.
 _TELLS_NOTHING = 0.5
 # Rows of the table: the fifths, so that each of them holds queries.
 _BINS = 5

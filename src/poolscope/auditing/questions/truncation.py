@@ -47,9 +47,10 @@ def answer(subject: Subject) -> Answer:
         notes = (*notes, f"Counted over all {report.texts:,} texts; equal ones among the {drawn.texts:,} drawn.")
     lengths, cut, limit = subject.clouds.lengths, subject.clouds.truncated, subject.pooling_report.max_length
     few = carriers(cut, lengths + cut)
+    verdict = judge(report, subject.thresholds, interval, twins=_twins(drawn), few=few, ids=subject.ids, notes=notes)
     return Answer(
         "truncation",
-        judge(report, subject.thresholds, interval, twins=_twins(drawn), few=few, ids=subject.ids, notes=notes),
+        verdict,
         {
             "share_cut": report.share_lost,
             "share_cut_interval": interval,
@@ -57,7 +58,7 @@ def answer(subject: Subject) -> Answer:
             "texts_cut": report.cut_texts / report.texts,
             "truncation_twins": _twins(drawn),
         },
-        _action(subject, report, few),
+        replace(_action(subject, report, few), renews="texts" if verdict.basis == "counted" else ""),
         tables={"truncation": _table(subject, drawn)},
         draw={"truncation": lambda: lengths_figure(lengths, cut, limit)},
     )

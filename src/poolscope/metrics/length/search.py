@@ -22,6 +22,7 @@ from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel, Series, 
 from poolscope.numbers.intervals import (
     Estimate,
     bootstrap_interval,
+    bounded_interval,
     difference_of_means,
     paired_interval,
     share_estimate,
@@ -226,11 +227,10 @@ class _Tally:
         drawn = stats.hypergeom.sf(above - self.k, wrong[query], above, own[query])
         gain = (above - inside < self.k) - drawn
         changes = self._by_query(~member, gain)
-        interval = paired_interval(changes)
-        if interval is not None:
-            # A share of queries: where hardly one changes, the interval reaches beyond all of them.
-            interval = replace(interval, low=max(interval.low, -1.0), high=min(interval.high, 1.0))
-        return Estimate(float(changes.mean()), interval) if len(changes) else Estimate(None)
+        if not len(changes):
+            return Estimate(None)
+        # A hit more or less, and a chance: no query gains or loses more than itself, and most of them nothing at all.
+        return Estimate(float(changes.mean()), bounded_interval(changes, -1.0, 1.0, unit="queries"))
 
     def row(self, label: str, member: NDArray[np.bool_], cost: Estimate) -> RetrievalRow:
         """Everything of one set of documents."""
