@@ -86,3 +86,17 @@ def test_the_result_can_be_kept(tmp_path):
 def test_a_share_that_is_none_is_refused():
     with pytest.raises(InputError, match="false_hits"):
         query_scores(*planted(), false_hits=1.0)
+
+
+def test_where_no_wrong_text_passes_all_that_pass_are_right():
+    """However few pass: of one query in thirty, whose recall may be none at all among others."""
+    own = np.full(30, 0.1)
+    own[0] = 0.9
+    queries = np.eye(31)[:30]
+    texts = own[:, None] * queries + np.sqrt(1 - own**2)[:, None] * np.eye(31)[30]
+    groups = np.zeros(30, dtype=int)  # one document, of which no text is a wrong answer to any query
+    texts, groups = np.vstack([texts, 0.5 * queries[1] + np.sqrt(0.75) * queries[2]]), np.append(groups, 1)
+    found = query_scores(queries, texts, [(k, k) for k in range(30)], groups=groups)
+    assert found.precision.value == 1
+    assert found.recall.interval.low == 0
+    assert found.precision.interval.high == 1

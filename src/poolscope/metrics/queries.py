@@ -300,7 +300,8 @@ def _as_recall(precision: float | None, recall: Estimate, interval: Interval) ->
     if not precision or not recall.value or recall.interval is None:
         return None
     scales = np.array([recall.interval.low, recall.interval.high]) / recall.value
-    low, high = precision * scales / (precision * scales + 1 - precision)
+    # Where no wrong pair passes, all that pass are right, however few.
+    low, high = precision * scales / (precision * scales + 1 - precision) if precision < 1 else (1.0, 1.0)
     ends = min(interval.low, float(low)), max(interval.high, float(high))
     return Interval(*ends, interval.level, interval.answers, "wider of that by the recall and bootstrap over queries")
 
