@@ -261,11 +261,15 @@ def _kept(record: Any) -> list[dataclasses.Field[Any]]:
     return [part for part in dataclasses.fields(record) if not part.metadata.get("transient")]
 
 
-def cells(values: Mapping[str, Any]) -> dict[str, Any]:
+def cells(values: Mapping[str, Any], *, ends: bool = False) -> dict[str, Any]:
     """Values as the cells of one row; an estimate takes NAME, NAME_low, NAME_high and NAME_floor where it has them.
+
+    `ends`: the cells of an interval are there, and empty, also where an estimate has none.
 
     >>> cells({"gain": Estimate(0.5, floor=0.1)})
     {'gain': 0.5, 'gain_floor': 0.1}
+    >>> cells({"gain": Estimate(0.5)}, ends=True)
+    {'gain': 0.5, 'gain_low': None, 'gain_high': None}
     """
     row: dict[str, Any] = {}
     for name, value in values.items():
@@ -273,8 +277,8 @@ def cells(values: Mapping[str, Any]) -> dict[str, Any]:
             row[name] = plain(value)
             continue
         row[name] = plain(value.value)
-        if value.interval is not None:
-            row |= {f"{name}_low": value.interval.low, f"{name}_high": value.interval.high}
+        if value.interval is not None or ends:
+            row |= {f"{name}_{end}": getattr(value.interval, end, None) for end in ("low", "high")}
         if value.floor is not None:
             row[f"{name}_floor"] = value.floor
     return row

@@ -11,8 +11,8 @@ from scipy import stats
 from cloud_data import random_cloud, random_clouds
 from poolscope import TokenClouds, socm
 from poolscope.errors import InputError
-from poolscope.numbers.ranking import rank_documents
-from poolscope.research.interventions import INTERVENTIONS, RANKINGS, InterveneResult, _ranked, intervene
+from poolscope.numbers.ranking import rank_scores
+from poolscope.research.interventions import INTERVENTIONS, RANKINGS, InterveneResult, intervene
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,7 @@ def test_texts_without_spread_are_counted_and_texts_are_drawn():
 
 
 def test_documents_at_equal_distance_share_their_ranks():
-    like = rank_documents(np.eye(2), np.array([[1.0, 0], [0.9, 0.1], [0.5, 0.5], [0, 1]]), [(0, 0), (1, 2)], k=2)
-    found = _ranked(np.array([[1.0, 1, 2, 1], [3.0, 1, 2, 2]]), like)
+    found = rank_scores(-np.array([[1.0, 1, 2, 1], [3.0, 1, 2, 2]]), [(0, 0), (1, 2)], k=2)
     assert found.rank.tolist() == [2.0, 2.5]  # of three that tie for 1 to 3, and of two that tie for 2 and 3
     assert found.top.tolist() == [[0, 1], [1, 2]]
 

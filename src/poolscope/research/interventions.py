@@ -22,7 +22,7 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns
 from poolscope.numbers.intervals import Estimate, bootstrap_interval, jackknife_interval
 from poolscope.numbers.moments import TextMoments, mean, text_moments
-from poolscope.numbers.ranking import Ranking, discount, rank_documents, tied_rank
+from poolscope.numbers.ranking import discount, rank_documents, rank_scores
 from poolscope.results import Result, cells, origin, provenance
 
 Array = NDArray[np.float64]
@@ -409,8 +409,8 @@ def _measure(texts: TokenClouds, documents: int, drawn: Index, relevant: Array |
         by_means = rank_documents(moments.unit_means[documents:], moments.unit_means[:documents], relevant, k=k)
         quality = {
             "means": by_means.ndcg(k),
-            WASSERSTEIN: _ranked(d_mu + d_sigma, by_means).ndcg(k),
-            COVARIANCE: _ranked(d_sigma, by_means).ndcg(k),
+            WASSERSTEIN: rank_scores(-(d_mu + d_sigma), relevant, k=k).ndcg(k),
+            COVARIANCE: rank_scores(-d_sigma, relevant, k=k).ndcg(k),
         }
     return _Measured(moments, pairs, quality)
 
@@ -419,14 +419,6 @@ def _kept_pairs(left: TokenClouds, right: TokenClouds | None) -> PairColumns:
     result = socm(left, right, keep=len(left) * len(left if right is None else right))
     assert result.pairs is not None  # all were kept
     return result.pairs
-
-
-def _ranked(distances: Array, like: Ranking) -> Ranking:
-    """The same judgements, ranked by a table of distances (queries × documents); ties count half."""
-    rows = distances[like.query]
-    rank = tied_rank(-rows, -rows[np.arange(len(rows)), like.document][:, None])
-    top = np.argsort(distances, axis=1, kind="stable")[:, : like.top.shape[1]]
-    return Ranking(top, -np.take_along_axis(distances, top, axis=1), like.query, like.document, rank)
 
 
 def _effect(name: str, before: _Measured, after: _Measured) -> Effect:

@@ -21,7 +21,7 @@ from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.items import MIN_ITEMS, Correlation
 from poolscope.numbers.streaming import Decomposition
-from poolscope.results import Result, bulk, column_rows, key, origin, plain, transient, with_provenance
+from poolscope.results import Result, bulk, cells, column_rows, key, origin, plain, transient, with_provenance
 
 _TABLE = ["layer", "id", "name", "special", "count", "mean_square", "norm_of_mean", "variance"]
 _PAIRS = ("mean_and_variance", "mean_and_frequency", "variance_and_frequency")
@@ -120,31 +120,21 @@ class LayerTokens:
 
     def derived(self) -> dict[str, Any]:
         """The numbers of the layer by name, without those of single groups; intervals as `…_low` and `…_high`."""
-        result: dict[str, Any] = {"layer": self.layer, "tokens": self.corpus.count}
-        for name in corpus_numbers(self.corpus, self.mean_cosine):
-            result |= _flat(name, self.estimate(name))
-        return result | {
+        correlations = {
+            f"{prefix}{pair}_{kind}": getattr(getattr(associations, pair), kind)
+            for prefix, associations in (("", self.associations), ("corrected_", self.corrected))
+            for pair in _PAIRS
+            for kind in ("pearson", "spearman")
+        }
+        return {
+            "layer": self.layer,
+            "tokens": self.corpus.count,
+            **cells({name: self.estimate(name) for name in corpus_numbers(self.corpus, self.mean_cosine)}, ends=True),
             "within_excess": self.within_excess,
             "residual": self.corpus.residual,
             "zero_vectors": self.zero_vectors,
-            **_flat("variation", self.variation),
-            **_flat_associations("", self.associations),
-            **_flat_associations("corrected_", self.corrected),
+            **cells({"variation": self.variation, **correlations}, ends=True),
         }
-
-
-def _flat(name: str, estimate: Estimate) -> dict[str, float | None]:
-    interval = estimate.interval
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return {name: estimate.value, f"{name}_low": low, f"{name}_high": high}
-
-
-def _flat_associations(prefix: str, associations: Associations) -> dict[str, float | None]:
-    result: dict[str, float | None] = {}
-    for pair in _PAIRS:
-        for kind in ("pearson", "spearman"):
-            result |= _flat(f"{prefix}{pair}_{kind}", getattr(getattr(associations, pair), kind))
-    return result
 
 
 @dataclass(frozen=True)

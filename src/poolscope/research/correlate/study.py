@@ -16,7 +16,7 @@ from poolscope.charts import COLOURS, short_name, style
 from poolscope.errors import InputError, require
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.items import weighted_correlations
-from poolscope.results import Result, key, origin
+from poolscope.results import Result, cells, key, origin
 
 Array = NDArray[np.float64]
 
@@ -233,13 +233,8 @@ def _flat(row: MetricScore) -> dict[str, Any]:
 
 
 def _columns(name: str, association: Association) -> dict[str, float | None]:
-    interval = association.estimate.interval
-    return {
-        name: association.estimate.value,
-        f"{name}_low": None if interval is None else interval.low,
-        f"{name}_high": None if interval is None else interval.high,
-        f"{name}_p": None if association.p is None else association.p.value,
-    }
+    p = None if association.p is None else association.p.value
+    return {**cells({name: association.estimate}, ends=True), f"{name}_p": p}
 
 
 def _strongest(rows: Sequence[MetricScore]) -> list[MetricScore]:
