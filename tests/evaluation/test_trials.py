@@ -131,6 +131,16 @@ def test_sides_in_one_role_are_encoded_in_one_pass():
     assert calls == [6, 6]
 
 
+def test_repairs_learn_from_what_is_searched_and_not_from_queries(bench):
+    """Queries may have a mean of their own; halves that ask for each other are both searched."""
+    encoder, texts = as_encoder(common_direction), topic_texts(12)
+    apart = Bench(encoder, RetrievalTask(texts[:6], texts[6:], [(k, k) for k in range(6)]), bench.pooling)
+    learnt = apart.try_repair(Repair(vectors=MeanRemoval())).repair.vectors
+    np.testing.assert_allclose(learnt.mean_, apart.vectors[1].mean(axis=0), rtol=1e-5)
+    both = bench.try_repair(Repair(vectors=MeanRemoval())).repair.vectors
+    np.testing.assert_allclose(both.mean_, np.concatenate(bench.vectors).mean(axis=0), rtol=1e-5)
+
+
 def test_a_repair_that_needs_other_layers_is_refused(bench):
     with pytest.raises(InputError, match=r"needs layers \(-1, -2\), which were not encoded"):
         bench.try_repair(Repair(pooling="last2avg"))

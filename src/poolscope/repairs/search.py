@@ -157,7 +157,10 @@ class Bench:
     def try_repair(
         self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
     ) -> Trial:
-        """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand."""
+        """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand.
+
+        Queries teach nothing: what is searched is known beforehand, and they may have a mean of their own.
+        """
         rule = repair.temperature
         if sides is None:
             plain = repair.reading is None and (rule is None or rule.neutral)
@@ -165,7 +168,8 @@ class Bench:
         lacking = set(() if repair.pooling is None else repair.pooling.layers) - set(sides[0])
         if lacking:
             raise InputError(f"it needs layers {repair.pooling.layers}, which were not encoded.")
-        fitted = repair.fitted(sides, self.pooling)
+        searched = [clouds for clouds, side in zip(sides, self.task.sides, strict=True) if side.role != "query"]
+        fitted = repair.fitted(searched or sides, self.pooling)
         vectors = [fitted.pooled(side, self.pooling) for side in sides]
         trial = self.compare(name or repair.label, self.before, self.task.score(*vectors), doing=doing, repair=fitted)
         return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
