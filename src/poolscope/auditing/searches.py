@@ -192,7 +192,7 @@ def mean_removal_trial(subject: Subject) -> Trial:
     if isinstance(task, str):
         return Trial(name, f"whether removing the mean helps was not tried: {task}.")
     repair = Repair(vectors=MeanRemoval())
-    return task.try_vectors(repair, task.learnt_from, name=name, doing="removing the mean")
+    return task.try_vectors(repair, task.learnt_from, name=name, doing="removing the mean by projection")
 
 
 def temperature_trial(subject: Subject) -> Trial:
