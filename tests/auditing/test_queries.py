@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -239,6 +240,15 @@ def test_short_answers_leave_the_probe_of_the_position_to_halves_of_long_texts(t
     assert found.number_name.endswith(by)
     halves = any("halves of the longest texts instead" in line for line in found.verdict.evidence)
     assert halves == (answers == "short")
+
+
+def test_the_position_is_asked_in_documents_as_long_as_texts_are(tmp_path):
+    """Two long texts among forty say nothing of where an answer stands in the others."""
+    random = np.random.default_rng(0)
+    texts = [" ".join(random.choice(WORDS, 60 if k < 2 else 24)) for k in range(40)]
+    model = save_model(tmp_path, max_position_embeddings=128)
+    found = audit(str(model), texts)["position"]
+    assert int(re.search(r"document of (\d+) tokens", found.verdict.sentence)[1]) < 30
 
 
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):
