@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -140,6 +142,66 @@ def test_some_texts_that_differ_are_named_and_are_no_other_pooling(model, texts,
     assert "23 of your runtime's 24 vectors" in answer.verdict.sentence
     assert "(texts 5)" in answer.verdict.sentence
     assert answer.action.cost.startswith("encode texts like these again")
+
+
+@pytest.mark.parametrize(("every", "kind"), [(3, np.float16), (1.5, np.float32)])
+def test_other_words_in_some_texts_are_no_rounded_weights(model, texts, clouds, every, kind):
+    """On average they leave as much as weights of few bits; but those would move every vector."""
+    changed = np.unique(np.arange(0, len(texts), every).astype(int))
+    rows = unit(pool(clouds))
+    rows[changed] = unit(pool(model.encode([f"{texts[k]} mat" for k in changed])[-1]))
+    answer = audit(model, texts, vectors=rows.astype(kind), trial_texts=0)["pooling"]
+    assert answer.verdict.level == "watch"
+    assert f"{24 - len(changed)} of your runtime's 24 vectors are the model's own" in answer.verdict.sentence
+    assert "no cause that was tried explains them" in answer.verdict.sentence
+    assert "bits" not in answer.verdict.sentence + answer.action.step
+    assert "other words, another limit or prompt" in answer.action.step
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(4, np.float32), (5, np.float16)])
+def test_rounded_weights_are_named_still(model, texts, bits, kind):
+    with model.backend.rounded_weights(bits):
+        rows = unit(pool(model.encode(texts)[-1]))
+    verdict, numbers = asked(model, texts, rows.astype(kind))
+    assert numbers["runtime_cause"] == f"weights in {bits} bits"
+    assert f"weights rounded to {bits} bits" in verdict.sentence
+    random = np.random.default_rng(0).normal(size=rows.shape)  # rounded in another way: as near, elsewhere
+    apart = np.sqrt(2 * (1 - numbers["runtime_cosine"]))
+    verdict, _ = asked(model, texts, unit(unit(pool(model.encode(texts)[-1])) + apart * unit(random)).astype(kind))
+    assert f"weights rounded to about {bits} bits" in verdict.sentence
+
+
+def test_weights_in_eight_bits_are_no_difference(model, texts):
+    with model.backend.rounded_weights(8):
+        rows = unit(pool(model.encode(texts)[-1]))
+    assert asked(model, texts, rows)[0].level == "ok"
+
+
+@pytest.mark.parametrize(("how", "every"), [("max", 8), ("cls", 2), ("max", 1.2)])
+def test_a_cause_that_explains_the_vectors_that_differ_is_named_and_counted(model, texts, clouds, how, every):
+    rows, other = (unit(pool(clouds, name)).astype(np.float16) for name in ("mean", how))
+    changed = np.unique(np.arange(0, len(texts), every).astype(int))
+    rows[changed] = other[changed]
+    found = audit(model, texts, vectors=rows, trial_texts=0)
+    answer, count = found["pooling"], len(changed)
+    assert (answer.verdict.level, answer.basis) == ("repair", "counted")
+    assert f"{24 - count} of your runtime's 24 vectors are the model's own; {count} are not" in answer.verdict.sentence
+    assert f"your runtime pooled by {how}, which explains {count} of {count}" in answer.verdict.sentence
+    assert found.numbers["runtime_cause"] == how
+    assert answer.action.step.startswith("set the pooling of your runtime to mean, then encode the")
+
+
+def test_a_prompt_before_many_of_the_texts_says_on_how_many_it_was_tried(model):
+    texts = sentences(120)
+    rows = unit(pool(model.encode(texts)[-1]))
+    prompted = model.with_options(EncoderOptions(prompt="query: ")).encode(texts[::2])[-1]
+    rows[::2] = unit(pool(prompted))
+    verdict, numbers = asked(model, texts, rows)
+    assert numbers["runtime_cause"] == "prompt 'query: '"
+    assert "Not to be told apart on these texts: prompt 'passage: '" in verdict.sentence  # words it does not know
+    tried, explained = re.search(r"explains (\d+) of the (\d+) of them that were tried", verdict.sentence).groups()
+    assert 12 <= int(tried) == int(explained) <= 40
+    assert "60 are not" in verdict.sentence
 
 
 def test_the_step_follows_the_cause(model, texts, clouds):

@@ -236,6 +236,11 @@ def test_a_match_comes_back_from_its_file(model, clouds, tmp_path):
     again = RuntimeMatch.load(tmp_path / "match.json")
     assert again.best == match.best
     assert again.rows() == match.rows()
+    mixed = pool(clouds)
+    mixed[::2] = pool(clouds, "cls")[::2]
+    match = match_runtime(model, TEXTS, mixed)
+    match.save(tmp_path / "match.json")
+    assert RuntimeMatch.load(tmp_path / "match.json").rest.cause == match.rest.cause
     json.dumps(match.to_dict(), allow_nan=False)
 
 

@@ -40,6 +40,15 @@ _UNIT = 1e-3
 _ROUNDED_FROM = 0.8
 # Below this share of the texts a cause is none: a few texts may differ for a reason of their own.
 EXPLAINS = 0.95
+# A vector as near as this is the model's own, computed from the same weights and the same text: 16 bits a number leave
+# 1e-7. Weights rounded to 8 bits move every vector by 5e-5 or more, so that where a share of the vectors is exact the
+# weights are not rounded, and what is left on average is left by the other vectors alone.
+_EXACT = 1 - 1e-5
+_EXACT_SHARE = 0.05
+# A cause below this cosine explains nothing: vectors of other texts may be as near.
+NEAR = 0.5
+# The cause that comes nearest must explain this share of what the model as declared leaves.
+_MUST_EXPLAIN = 0.5
 _TIED = 1e-6
 # Causes that get an interval: the bootstrap of hundreds would take longer than all else.
 _WITH_INTERVAL = 8
@@ -78,7 +87,8 @@ class RuntimeMatch(Result):
     another order; `rounded` are numbers of bits and the mean cosine of the model with itself when its weights are
     rounded to so many; `constant` says whether all texts have one and the same vector. `repeated` is the lowest cosine
     of a text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked).
-    `differ` are the positions of texts whose vectors are not the model's.
+    `differ` are the positions of texts whose vectors are not the model's; `rest` is the match of these alone, where a
+    share of the others is exactly the model's own and no cause explains all: over all vectors they would be outvoted.
     """
 
     model: str
@@ -104,6 +114,7 @@ class RuntimeMatch(Result):
     constant: bool = False
     rounded: tuple[tuple[int, float], ...] = ()
     differ: tuple[int, ...] = field(default=(), repr=False)
+    rest: RuntimeMatch | None = field(default=None, repr=False)
     cosines: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
@@ -113,6 +124,15 @@ class RuntimeMatch(Result):
         if self.own.share == 1 or not self.others or self.others[0].mean <= self.own.mean:
             return None
         return self.others[0]
+
+    @property
+    def cause(self) -> Tested | None:
+        """What explains the vectors, or comes clearly nearer than the model as declared."""
+        best = self.best
+        if best is None or best.explains:
+            return best
+        left, declared = 1 - best.mean, 1 - self.own.mean
+        return best if best.mean >= NEAR and left <= (1 - _MUST_EXPLAIN) * declared else None
 
     @property
     def bits(self) -> tuple[int, float] | None:
@@ -212,13 +232,20 @@ def match_runtime(
     form, received = _received(vectors, whole)
     matching = _Matching(whole, form, received, seed, same)
     own, row_values = matching.own()
+    # Signs are exact by chance: rounded weights leave many of them as they are.
+    exact = form.rounding != "binary" and (row_values >= _EXACT).mean() >= _EXACT_SHARE
     others = matching.poolings()
     chosen = None
     if own.share < 1:
         chosen = matching.few(row_values)
-        others += list(matching.at(chosen).readings(progress))
+        others += list(matching.at(chosen).readings(progress, rounded=not exact))
     ranked = matching.with_intervals(_ranked(others, own))
     explained = own.share == 1 or (ranked and ranked[0].explains)
+    order = None if explained else matching.order()
+    differ = np.flatnonzero(row_values < same)
+    rest = None
+    if exact and whole.whole and not explained and order is None:
+        rest = match_rows(reference, texts, vectors, differ, clouds=whole.clouds, same=same, seed=seed)
     lengths = np.linalg.norm(received, axis=1)
     return RuntimeMatch(
         model=whole.card.name,
@@ -237,15 +264,37 @@ def match_runtime(
         same=same,
         concerned=matching.concerned.get(ranked[0].name) if ranked else None,
         alike=tuple(t.name for t in ranked[1:] if t.mean > ranked[0].mean - _TIED),
-        order=None if explained else matching.order(),
+        order=order,
         repeated=repeated,
         batched=batched,
         untested=whole.untested(),
         constant=len(received) > 1 and bool((received == received[0]).all()),
         rounded=tuple(sorted(matching.rounded.items(), reverse=True)),
-        differ=tuple(np.flatnonzero(row_values < same).tolist()),
+        differ=tuple(differ.tolist()),
+        rest=rest,
         cosines=row_values,
         provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},
+    )
+
+
+def match_rows(
+    reference: TokenEncoder,
+    texts: Sequence[str] | None,
+    vectors: Any,
+    rows: NDArray[np.int64],
+    *,
+    clouds: TokenClouds | None = None,
+    same: float = SAME,
+    seed: int = 0,
+) -> RuntimeMatch:
+    """`match_runtime` for some of the rows, such as those that deviate; in which requests they were is not known."""
+    return match_runtime(
+        reference,
+        None if texts is None else [texts[k] for k in rows],
+        np.asarray(vectors)[rows],
+        clouds=None if clouds is None else clouds.select(rows),
+        same=same,
+        seed=seed,
     )
 
 
@@ -314,10 +363,10 @@ class _Matching:
         """Other poolings of the clouds that are there, and the modules after pooling left out."""
         return [test for cause, table in self._ways(self.tables, ()) if (test := self._tested(cause, table)[0])]
 
-    def readings(self, progress: Progress | None) -> Iterator[Tested]:
-        """Other ways to read the texts, each alone and under every other pooling."""
+    def readings(self, progress: Progress | None, *, rounded: bool) -> Iterator[Tested]:
+        """Other ways to read the texts, each alone and under every other pooling; `rounded` weights too, or not."""
         for reading in self.reference.readings():
-            if reading.bits is not None and self.plain() < _ROUNDED_FROM:
+            if reading.bits is not None and (not rounded or self.plain() < _ROUNDED_FROM):
                 continue
             tables = self.reference.pooled(reading.clouds())
             own = self.reference.finished(tables[self.reference.pooling])

@@ -18,17 +18,13 @@ from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.items import ChangePoint, change_point
 from poolscope.runtimes import RuntimeMatch, match_runtime
-from poolscope.runtimes.match import EXPLAINS, Tested
+from poolscope.runtimes.match import EXPLAINS, NEAR, Tested, match_rows
 from poolscope.verdicts import Verdict
 
 # Texts that are encoded again, evenly over the rows in their order.
 SAMPLE = 200
 # A change must part the rows more clearly than all but so many shuffles.
 _CHANCE = 0.01
-# A cause below this cosine explains nothing: vectors of other texts may be as near.
-_NEAR = 0.5
-# The cause that comes nearest must explain this share of what the model as declared leaves.
-_MUST_EXPLAIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -49,11 +45,7 @@ class Part:
     @property
     def cause(self) -> Tested | None:
         """What explains the rows that deviate, or comes clearly nearer than the model as declared."""
-        best = None if self.match is None else self.match.best
-        if best is None or self.match is None or best.explains:
-            return best
-        left, declared = 1 - best.mean, 1 - self.match.own.mean
-        return best if best.mean >= _NEAR and left <= (1 - _MUST_EXPLAIN) * declared else None
+        return None if self.match is None else self.match.cause
 
 
 @dataclass(frozen=True)
@@ -138,7 +130,9 @@ def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> 
         def matched(positions: NDArray[np.int64]) -> RuntimeMatch:
             if len(positions) == len(texts):
                 return whole
-            return match_runtime(reference, [texts[k] for k in positions], vectors[positions], seed=subject.seed)
+            if whole.rest is not None and positions.tolist() == list(whole.differ):
+                return whole.rest
+            return match_rows(reference, texts, vectors, positions, seed=subject.seed)
 
         others = rows[deviating[rows]]
         mean = float(cosines[rows].mean())
@@ -251,7 +245,7 @@ def _action(measured: Drift) -> Action:
     elif part.match is not None and part.match.order is not None:
         step = "put vectors and texts into the same order, and audit them again"
         return Action("configure", step, None, "no re-encoding: sort the table, or the ids", renews="vectors")
-    elif part.match is not None and part.match.own.mean < _NEAR:
+    elif part.match is not None and part.match.own.mean < NEAR:
         step = f"look whether vectors and texts are in the same order; if they are, {step}"
     return Action("configure", step, None, "a setting of the runtime, and all rows encoded again", renews="vectors")
 

@@ -31,6 +31,7 @@ _NEIGHBOURS = 10
 # Texts whose neighbours are compared.
 _MOST_TEXTS = 2000
 _AGAIN = "encode every text again with the right setting; no new model"
+_LIKE_THESE = "encode texts like these again; no new model"
 _NAMED = 3
 _BARS = 8
 
@@ -130,7 +131,7 @@ def _of_runtime(subject: Subject) -> Answer:
     verdict = judge(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
     verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes(of_reference=True)))
     best = match.best
-    named = match.own if match.own.share == 1 else best if best is not None and best.explains else None
+    named = match.own if match.own.share == 1 else best if best is not None and best.explains else _of_rest(match)
     title = "Cosine of your runtime's vectors with what each cause would give"
     shown = {test.name: test.cosine for test in (match.own, *match.others[:_BARS])}
     return Answer(
@@ -206,11 +207,13 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
         return _changing(match.batched, least, "asked among other texts", "batch dependent")
     if match.own.share == 1:
         return _as_declared(match, pooling)
+    if _of_rest(match) is not None:
+        return _some_texts(match, least, ids)
     if best is not None and _nearly(match, best, least):
         return _named(match, best, least)
     if match.bits is not None and not _clearly_nearer(match, best):
         return _few_bits(match, *match.bits, least)
-    if match.own.share >= 0.5:
+    if match.own.share >= 0.5 or match.rest is not None:
         return _some_texts(match, least, ids)
     if match.own.mean >= least:
         return _near(match)
@@ -222,6 +225,12 @@ def _nearly(match: RuntimeMatch, best: Tested, least: float) -> bool:
     second = match.second
     left = 1 - best.mean
     return best.mean >= least and 4 * left <= 1 - match.own.mean and (second is None or 2 * left <= 1 - second.mean)
+
+
+def _of_rest(match: RuntimeMatch) -> Tested | None:
+    """What explains most of the vectors that differ, where the others are exactly the model's own."""
+    cause = None if match.rest is None else match.rest.cause
+    return cause if cause is not None and cause.share >= 0.5 else None
 
 
 def _clearly_nearer(match: RuntimeMatch, best: Tested | None) -> bool:
@@ -273,8 +282,8 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
     """One cause, which reproduces the vectors: it is certain, and how serious it is goes by the texts it changes."""
     second = match.second
     runner = "" if second is None else f" (next: {second.name}, {_digits(second.mean)})"
-    alike = f" Not to be told apart on these texts: {', '.join(match.alike[:_NAMED])}." if match.alike else ""
-    rest = "" if best.explains or best.kind == WEIGHTS else " What is left is what weights rounded to few bits leave."
+    alone = best.explains or best.kind == WEIGHTS or match.rest is not None  # rounded weights would move every vector
+    rest = "" if alone else " What is left is what weights rounded to few bits leave."
     concerned = match.own.mean if match.concerned is None else match.concerned
     whom = "" if match.own.share == 0 else ", over the texts that this changes"
     declared = f"With the vectors that the model declares they agree to {_digits(concerned)} only{whom}."
@@ -282,10 +291,15 @@ def _named(match: RuntimeMatch, best: Tested, least: float) -> Finding:
         declared = "The vectors that the model declares have another dimension."
     sentence = (
         f"Your runtime {best.words}: that explains its vectors to a cosine of {_digits(best.mean)}{runner}. "
-        f"{declared}{alike}{rest}"
+        f"{declared}{_alike(match)}{rest}"
     )
     level: Level = "repair" if concerned < least else "watch"
     return Finding(Verdict(level, sentence, basis="counted"), f"{best.step}, then encode again", _AGAIN)
+
+
+def _alike(match: RuntimeMatch) -> str:
+    """The causes that could be meant as well as the best."""
+    return f" Not to be told apart on these texts: {', '.join(match.alike[:_NAMED])}." if match.alike else ""
 
 
 def _few_bits(match: RuntimeMatch, bits: int, cosine: float, least: float) -> Finding:
@@ -337,15 +351,27 @@ def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
 
 
 def _some_texts(match: RuntimeMatch, least: float, ids: list[str]) -> Finding:
-    """Most vectors agree, so pooling and model do too: it is about the others."""
+    """Most vectors agree, or some exactly, so pooling and model do too: it is about the others."""
     count = len(match.differ)
     listed = ", ".join(ids[k] for k in match.differ[:_NAMED]) + (", …" if count > _NAMED else "")
-    sentence = (
+    others = (
         f"{match.texts - count:,} of your runtime's {match.texts:,} vectors are the model's own; {count:,} are not "
-        f"(texts {listed}), and no cause that was tried explains them: mean cosine {_digits(match.own.mean)}."
+        f"(texts {listed})"
     )
+    cause = _of_rest(match)
+    if cause is not None and match.rest is not None:
+        tried = f"{count:,}" if cause.texts == count else f"the {cause.texts:,} of them that were tried"
+        sentence = (
+            f"{others}: for these your runtime {cause.words}, which explains {round(cause.share * cause.texts):,} of "
+            f"{tried} (mean cosine {_digits(cause.mean)}; as declared {_digits(match.rest.own.mean)})."
+            f"{_alike(match.rest)}"
+        )
+        level: Level = "repair" if match.rest.own.mean < least else "watch"
+        step = f"{cause.step}, then encode the {count:,} texts whose vectors differ again"
+        return Finding(Verdict(level, sentence, basis="counted"), step, _LIKE_THESE)
+    sentence = f"{others}, and no cause that was tried explains them: mean cosine {_digits(match.own.mean)}."
     step = f"compare the {count:,} texts whose vectors differ: other words, another limit or prompt"
-    return Finding(_below(match, least, sentence), step, "encode texts like these again; no new model")
+    return Finding(_below(match, least, sentence), step, _LIKE_THESE)
 
 
 def _near(match: RuntimeMatch) -> Finding:
