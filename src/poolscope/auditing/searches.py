@@ -346,7 +346,8 @@ def _judgements(
 class Mistakes:
     """Queries that rank a wrong text before a relevant one: positions of the query and of both texts, and cosines.
 
-    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first.
+    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first. The rows may be drawn:
+    `count` is how many there are of all, `queries` of how many queries, and `confused` how many pairs of two texts.
     """
 
     query: NDArray[np.int64]
@@ -355,6 +356,9 @@ class Mistakes:
     relevant_cosine: NDArray[np.float64]
     wrong_cosine: NDArray[np.float64]
     mended: NDArray[np.bool_]
+    count: int
+    queries: int
+    confused: int
 
     def __len__(self) -> int:
         return len(self.query)
@@ -383,8 +387,10 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
     if groups is not None:
         wrong &= groups[top] != groups[best][:, None]
     rows, places = np.nonzero(wrong)
-    if len(rows) > most:
-        drawn = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
+    count, confusing = len(rows), len(np.unique(rows))
+    confused = len(np.unique(np.stack([best[rows], top[rows, places]], axis=1), axis=0))
+    if count > most:
+        drawn = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
         rows, places = rows[drawn], places[drawn]
     wrongs = top[rows, places]
     sides = (np.stack([queries[rows], texts], axis=1) for texts in (best[rows], wrongs))
@@ -396,6 +402,9 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
         relevant_cosine=own[rows].astype(np.float64),
         wrong_cosine=scores[rows, places],
         mended=near[0] < near[1],
+        count=count,
+        queries=confusing,
+        confused=confused,
     )
 
 

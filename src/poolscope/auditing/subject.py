@@ -266,7 +266,7 @@ class Subject:
         """
         if self.mistakes is not None:
             pairs, scores = np.unique(self.mistakes.pairs, axis=0), None
-            count, kind = len(pairs), "relevant and wrong texts that queries confuse"
+            count, kind = self.mistakes.confused, "relevant and wrong texts that queries confuse"
         else:
             scores, kind = self.scores, "confusable pairs"
             texts = self.distinct[scores.positions]
