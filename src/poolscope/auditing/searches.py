@@ -77,7 +77,7 @@ def cut_halves(subject: Subject) -> SearchTask | str:
     texts = subject.texts or []
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
     order = np.random.default_rng(subject.seed).permutation(distinct)
-    chosen = np.sort(order[: min(_trial_size(subject), len(distinct) // 2)])
+    chosen = np.sort(order[: texts_on_trial(subject)])
     try:
         halves = split_half([texts[k] for k in chosen])
     except InputError:
@@ -162,8 +162,30 @@ def _trial_size(subject: Subject) -> int:
     """As many texts as asked for, or a share of them all: the trials shall cost less than the encoding did."""
     if subject.trial_texts is not None:
         return subject.trial_texts
-    share, most = (_SHARE_OF_A_TABLE, _MOST_OF_A_TABLE) if subject.card.kind == "static" else (_SHARE, _MOST)
+    share, most = _usual_trial(subject)
     return min(max(round(len(subject) * share), _FEWEST), most)
+
+
+def _usual_trial(subject: Subject) -> tuple[float, int]:
+    """The share of the texts that is put on trial unless another number is asked for, and how many at most."""
+    return (_SHARE_OF_A_TABLE, _MOST_OF_A_TABLE) if subject.card.kind == "static" else (_SHARE, _MOST)
+
+
+def texts_on_trial(subject: Subject) -> int:
+    """How many texts are drawn to be cut in halves; not all of them can be."""
+    return min(_trial_size(subject), len(subject.distinct) // 2)
+
+
+def more_texts(subject: Subject, trial: float) -> str:
+    """Advice that puts so many texts on trial, where those at hand are too few."""
+    share, most = _usual_trial(subject)
+    if not np.isfinite(trial):
+        return "audit more texts: too few are on trial to tell"
+    if trial > most:
+        few = f"even {most:,} on trial, the most without it, are too few to tell"
+        return f"audit more texts with --trial {trial:.0f} or so: {few}"
+    size = 2 * trial if trial <= _FEWEST else trial / share
+    return f"audit more texts, {size:,.0f} or so: too few are on trial to tell"
 
 
 def judged_by(trials: Sequence[Trial], least: float) -> Verdict:
