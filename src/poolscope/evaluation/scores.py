@@ -19,7 +19,14 @@ from scipy import special
 from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
 from poolscope.numbers import Array
-from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval, percentile_interval
+from poolscope.numbers.intervals import (
+    Estimate,
+    Interval,
+    bootstrap_interval,
+    paired_interval,
+    percentile_interval,
+    signed,
+)
 from poolscope.numbers.learning import STATISTICS
 from poolscope.results import Result, bulk, transient
 from poolscope.surface import as_array
@@ -174,7 +181,7 @@ class Difference(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
-        return (f"The {self.metric} changes by {self.mean:+z.3f}: {self.meaning()}.",)
+        return (f"The {self.metric} changes by {signed(self.mean)}: {self.meaning()}.",)
 
     @property
     def mean(self) -> float:
@@ -522,7 +529,7 @@ def compared(
     else:
         outcome = "changes nothing that can be told from chance"
     metric = before.metric
-    change = f"{difference.mean:+z.3f} {metric} on {difference.count} {units or before.unit}"
+    change = f"{signed(difference.mean)} {metric} on {difference.count} {units or before.unit}"
     possible = replace(difference, change=replace(difference.change, interval=possible_interval(before, difference)))
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."

@@ -36,6 +36,15 @@ class Interval:
         return f"[{self.low:.4f}, {self.high:.4f}]"
 
 
+def signed(value: float) -> str:
+    """A change in three decimals, with its sign; in one digit where these would be zeros, which have none.
+
+    >>> signed(-0.02), signed(-0.000425), signed(0.0), signed(-1e-17)
+    ('-0.020', '-0.0004', '+0.000', '+0.000')
+    """
+    return format(value, "+.1g" if 1e-6 <= abs(value) < 0.0005 else "+z.3f")
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval, and what the same statistic gives where there is nothing to find.

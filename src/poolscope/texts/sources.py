@@ -124,10 +124,11 @@ def _open_file(path: Path, encoding: str | None) -> Table:
         case ".arrow" | ".feather":
             return ipc_table(path)
     received = "a folder" if path.is_dir() else f"a file of type '{path.suffix}'"
-    raise InputError(
-        f"{path.name}: received {received}; tables are read from {', '.join(_SUFFIXES)}, plain texts from .txt "
-        "(a line a text) or from a folder of .txt and .md files. Convert it to one of these."
-    )
+    plain = ", plain texts from .txt (a line a text) or from a folder of .txt and .md files"
+    if kind_of_file(path) == ".txt":  # where lines would do, they were read as such
+        received, plain = f"{received}, which has no columns", ""
+    tables = f"tables are read from {', '.join(_SUFFIXES)}"
+    raise InputError(f"{path.name}: received {received}; {tables}{plain}. Convert it to one of these.")
 
 
 # -- the hub ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from poolscope.metrics.length.bins import LONG, QUANTILE_BINS, LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Interval, signed
 from poolscope.verdicts import Basis, Level, Verdict
 
 # Share of the rise that whole texts may exceed plain averages by, where averaging is said to explain it.
@@ -177,10 +177,10 @@ def _size(
     """
     rise, certain = result.rise(slope), result.rise(interval.low)
     if interval.high < 0:
-        words = f"they look less so ({slope:+z.3f} per doubling)"
+        words = f"they look less so ({signed(slope)} per doubling)"
         return "ok", f"Long texts do not look more alike than short ones; {words}."
     if interval.low <= 0 or slope <= highest:
-        measured = f"slope {slope:+z.3f} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
+        measured = f"slope {signed(slope)} {interval} per doubling; shuffled lengths give up to {highest:.3f}"
         if thresholds.within_chance("length", rise, result.rise(interval.high)).level == "ok":
             return "ok", f"Long texts are not shown to look more alike than short ones ({measured})."
         room = f"up to {result.rise(interval.high):.2g} standard deviations of the cosine"
