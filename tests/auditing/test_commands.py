@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from audit_data import bag_of_words, sentences, topics
-from command_line import commands
+from command_line import commands, run
 from poolscope.auditing.commands import Named, calling
 from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
@@ -63,6 +64,25 @@ def test_chunks_are_cut_from_the_texts_and_audited_with_the_same_model():
     assert (cut["texts"], cut["tokens"], str(cut["output"])) == ("t.csv", 40, again["texts"])
     assert (again["column"], again["limit"], again["vectors"]) == (None, None, None)
     assert cut["max_length"] == again["max_length"] == 16
+
+
+@pytest.mark.parametrize(
+    ("group", "carried"), [("file", "file"), ("name", "document_id"), ("group", None), ("id", None), (None, None)]
+)
+def test_chunks_are_audited_by_the_same_documents(group, carried):
+    """`name` has the ids of the texts; a column that chunks have of their own is not that of the texts."""
+    line = Named("m", "t.csv", {**READING, "group": group}, queries="q.jsonl").rechunk(tokens=40)
+    assert parsed(line)[1]["group"] == carried
+
+
+def test_chunks_have_the_column_that_the_next_audit_names(tmp_path):
+    path = tmp_path / "t.jsonl"
+    rows = [{"text": f"one two three {k} four five", "file": f"f{k // 3}"} for k in range(12)]
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    line = Named("builtin:wordllama", str(path), {"column": "text", "group": "file"}).rechunk(tokens=4)
+    for part in line.replace("t-chunks.jsonl", str(tmp_path / "t-chunks.jsonl")).split(" && "):
+        told = run(*shlex.split(part)[1:], *(["--no-files", "--trial", 0] if " audit " in part else []))
+    assert "4 documents by column 'file'" in told
 
 
 def test_a_command_without_roles_gets_the_prompt_itself():

@@ -14,7 +14,7 @@ from poolscope.auditing.question import NOT_APPLICABLE, QUESTIONS, Action, Answe
 from poolscope.auditing.questions import position
 from poolscope.auditing.questions.decision import CERTAINTY, SELF_MADE, certainty, ranked
 from poolscope.auditing.run import audit
-from poolscope.auditing.searches import decided_by, judged_by
+from poolscope.auditing.searches import decided_by, judged_by, texts_on_trial
 from poolscope.evaluation import Difference, Evaluation, Trial, compare_scores
 from poolscope.evaluation.scores import possible_interval
 from poolscope.metrics.length.search import PositionProbe, SegmentRow
@@ -137,6 +137,23 @@ def test_a_trial_that_could_not_have_seen_the_gain_that_matters_has_not_been_ask
     trial = Trial("a cure", "…", difference=gain and difference(*gain))
     assert decided_by(trial, 0.01).level == expected
     assert (trial.reach(0.01) != "") == (expected == "unchecked" and gain is not None)
+
+
+def test_more_texts_are_advised_by_the_share_of_those_on_trial_that_could_be_used(found):
+    """A trial takes a sixth of the texts, 60 to 400, and at most every second one: here 32 of 64."""
+    subject = found.subject
+    assert (len(subject.distinct), texts_on_trial(subject)) == (64, 32)
+
+    def advised(units, used, **settings):
+        change = replace(difference(0.2, -0.1, 0.5), count=used)
+        least = change.smallest_gain() * np.sqrt(used / units)  # so that as many units would tell
+        assert change.units_to_tell(least) == pytest.approx(units)
+        return replace(subject, **settings).more_on_trial([Trial("a cure", "…", difference=change)], least).step
+
+    assert advised(50, 32) == "audit more texts, 100 or so: too few are on trial to tell"
+    assert advised(50, 16) == "audit more texts, 600 or so: too few are on trial to tell"  # 100 on trial
+    assert advised(250, 16).startswith("audit more texts with --trial 500 or so: even 400 on trial")
+    assert advised(14, 8, trial_texts=16).startswith("put 30 texts on trial")
 
 
 def test_queries_of_which_none_changed_are_no_proof_that_none_ever_would():

@@ -61,6 +61,15 @@ def test_the_reverse_is_no_collapse():
     assert "they look less so" in verdict.sentence
 
 
+def test_a_small_slope_keeps_its_sign():
+    vectors, lengths = with_effect(0, slope=0.06)
+    profile = length_profile(vectors, 2048 // lengths)
+    interval = dataclasses.replace(profile.slope.interval, low=-0.0008, high=-0.0001)
+    small = dataclasses.replace(profile.slope, value=-0.000425, interval=interval)
+    verdict = long.judge(dataclasses.replace(profile, slope=small), Thresholds())
+    assert "they look less so (-0.0004 per doubling)" in verdict.sentence
+
+
 def test_what_has_no_slope_is_unchecked():
     vectors, _ = without_effect(0, count=50)
     same = long.judge(length_profile(vectors, np.full(50, 12)), Thresholds())

@@ -11,6 +11,7 @@ import pytest
 import poolscope
 from audit_data import bag_of_words, in_a_cone, topics, word_vector
 from command_line import run
+from poolscope.auditing import subject
 from poolscope.auditing.pages import standings
 from poolscope.auditing.question import Thresholds
 from poolscope.auditing.questions import averaging
@@ -155,6 +156,20 @@ def test_worst_pairs_are_relevant_and_wrong_texts_that_a_query_confuses():
         assert row["query"].startswith(f"w{row['id_i']}x0")  # the relevant text comes first
     assert result.numbers["mistakes"] >= len(rows)
     assert 0 <= result.numbers["mistakes_mended"] <= 1
+
+
+def test_mistakes_are_counted_among_all_and_not_among_those_that_were_drawn(monkeypatch):
+    every = audit(only_common, TEXTS, queries=asked(), trial_texts=0)
+    monkeypatch.setattr(subject, "MOST_ALIKE", 5)
+    drawn = audit(only_common, TEXTS, queries=asked(), trial_texts=0)
+    queries, told = every["averaging"].verdict.evidence[0].split(". ")[:2]
+    count = every.numbers["mistakes"]
+    assert drawn.numbers["mistakes"] == count > int(queries.split()[0]) > 5
+    assert told.startswith(f"Of {count} such pairs")
+    assert drawn["averaging"].verdict.evidence[0].startswith(f"{queries}. Of 5 drawn of {count} such pairs")
+    pairs = every["averaging"].verdict.evidence[1].split()[0]
+    assert drawn["averaging"].verdict.evidence[1].startswith(f"{pairs} pairs of a relevant and a wrong text")
+    assert "(5 of them measured)" in drawn["averaging"].verdict.evidence[1]
 
 
 def test_documents_keep_their_other_texts_out_of_the_mistakes():
@@ -318,7 +333,8 @@ def test_a_benchmark_folder_is_all_that_is_needed(tmp_path):
 @pytest.mark.parametrize(("documents", "tried"), [(True, False), (False, True)])
 def test_mistakes_say_what_was_counted_and_name_no_trial_that_was_not_made(documents, tried):
     number = np.zeros(1)
-    mistakes = Mistakes(np.zeros(1, int), np.zeros(1, int), np.ones(1, int), number, number, number > 0)
+    rows = (np.zeros(1, int), np.zeros(1, int), np.ones(1, int), number, number, number > 0)
+    mistakes = Mistakes(*rows, count=1, queries=1, confused=1)
     note = _mistake_note(mistakes, documents=documents, tried=tried)
     assert ("of another document" in note) == documents
     assert ("in the trial" in note) == tried

@@ -9,6 +9,8 @@ import pytest
 
 from audit_data import bag_of_words, sentences, topics
 from poolscope.auditing import questions
+from poolscope.auditing.question import Thresholds
+from poolscope.auditing.questions.decision import CERTAINTY
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.metrics.neighbourhood import hubs
@@ -50,21 +52,35 @@ def test_many_duplicates_are_to_be_merged_first():
     assert (found["hubs"].verdict.level, found["hubs"].basis) == ("repair", "counted")
     assert found["decision"].action.kind == "merge"
     assert found["decision"].verdict.sentence.startswith(
-        "Clean the texts first: merge the duplicates: 40 near-duplicates by their vectors, 40 of them equal"
+        "Clean the texts first: merge the duplicates: 40 texts equal to another but for case and blanks (table"
     )
     assert "certain" in found.numbers["certainty"]
     assert audit(bag_of_words, texts)["hubs"].verdict.level == "ok"
 
 
-def test_copies_are_counted_once():
+def test_only_equal_texts_are_surely_copies():
     corners = np.eye(8)
     counted = hubs(corners[[0, 0, 1, 1, 2, 3, 4, 5, 6, 7]], texts=["a", "a", "b", "c", "D", "d", *"efgh"])
-    told = questions.hubs._copies
-    both = "2 of them equal but for case and blanks, and 2 further texts that equal another but for case and blanks"
-    assert told(counted) == f"4 near-duplicates by their vectors, {both}"
-    assert told(replace(counted, twins=())) == "4 near-duplicates by their vectors"
+    equal = "merge the duplicates: 4 texts equal to another but for case and blanks"
+    others = "look at the 2 different texts that are near-duplicates by their vectors before merging any"
+    expected = (
+        (counted, 0.4, "merge", "equal texts", f"{equal}; {others} (table duplicates)"),
+        (replace(counted, duplicates=((0, 1),)), 0.4, "merge", "counted", f"{equal} (table duplicates)"),
+        (replace(counted, twins=()), 0.0, "undecided", "untried", "look at the 4 near-duplicates by their vectors"),
+        (replace(counted, twins=()), 0.4, "merge", "equal texts", "merge the duplicates: 40.0% of all texts equal"),
+    )
+    for found, share, kind, basis, step in expected:
+        action = questions.hubs._action(found, Thresholds(), share)
+        assert (action.kind, action.step[: len(step)]) == (kind, step)
+        assert questions.hubs.judge(found, Thresholds(), equal=share).basis == basis
+    assert "certain" not in CERTAINTY["untried"]
     assert questions.hubs._of_the_shape(counted, 0.2).endswith("make by themselves (up to 20.0%).")
-    assert told(replace(counted, duplicates=())) == "4 texts equal to another but for case and blanks"
+
+
+def test_different_texts_whose_equals_are_near_each_other_are_counted_once():
+    counted = hubs(np.eye(8)[[0, 0, 0, 0, 1, 2, 3, 4, 5, 6]], texts=["a", "a", "b", "b", *"cdefgh"])
+    assert "4 texts equal" in (step := questions.hubs._action(counted, Thresholds(), 0.4).step)
+    assert "look at the 2 different texts" in step
 
 
 def test_different_texts_in_a_narrow_cone_are_watched_and_not_merged_first():
@@ -72,6 +88,7 @@ def test_different_texts_in_a_narrow_cone_are_watched_and_not_merged_first():
     assert found.numbers["near_duplicates"] > 0.3
     assert found.numbers["equal_texts"] == 0
     assert found["hubs"].verdict.level == "watch"
+    assert (found["hubs"].action.kind, found["hubs"].basis) == ("undecided", "untried")
 
 
 def test_a_corpus_of_one_text_many_times_has_no_pairs():

@@ -216,3 +216,11 @@ def test_texts_that_are_asked_for_are_in_every_draw():
     assert len(kept) == 10
     assert len(set(kept.ids) & set(plain.ids)) >= 8
     assert read_texts(read_texts(source, id_column="id"), limit=10, keep={"t5", "t77"}).ids == kept.ids
+
+
+def test_lines_are_no_table_of_queries_and_not_said_to_be_allowed(tmp_path):
+    path = tmp_path / "b.txt"
+    path.write_text("what is this\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"'\.txt', which has no columns; tables are read from") as refused:
+        read_queries(str(path))
+    assert "plain texts" not in str(refused.value)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from poolscope.chunks.chunking import OWN
 from poolscope.texts.records import BUILTIN
 
 # Texts from a pipe are gone when the next command starts.
@@ -98,6 +99,11 @@ class Named:
             return None
         output = chunk_file(self.texts)
         reading = {"id_column": "id", "seed": self.reading.get("seed")}  # chunks are read whole, and in UTF-8
+        group = self.reading.get("group")
+        if group and group == self.reading.get("id_column"):
+            reading["group"] = "document_id"
+        elif group not in OWN:  # other columns of the texts stay under their names
+            reading["group"] = group
         settings = {**self.settings, "vectors": None}
         chunks = replace(self, texts=output, reading=reading, settings=settings)
         return f"{self.command('chunk', output=output, **more)} && {chunks.command('audit')}"

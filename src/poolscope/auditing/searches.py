@@ -77,7 +77,7 @@ def cut_halves(subject: Subject) -> SearchTask | str:
     texts = subject.texts or []
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
     order = np.random.default_rng(subject.seed).permutation(distinct)
-    chosen = np.sort(order[: min(_trial_size(subject), len(distinct) // 2)])
+    chosen = np.sort(order[: texts_on_trial(subject)])
     try:
         halves = split_half([texts[k] for k in chosen])
     except InputError:
@@ -162,8 +162,30 @@ def _trial_size(subject: Subject) -> int:
     """As many texts as asked for, or a share of them all: the trials shall cost less than the encoding did."""
     if subject.trial_texts is not None:
         return subject.trial_texts
-    share, most = (_SHARE_OF_A_TABLE, _MOST_OF_A_TABLE) if subject.card.kind == "static" else (_SHARE, _MOST)
+    share, most = _usual_trial(subject)
     return min(max(round(len(subject) * share), _FEWEST), most)
+
+
+def _usual_trial(subject: Subject) -> tuple[float, int]:
+    """The share of the texts that is put on trial unless another number is asked for, and how many at most."""
+    return (_SHARE_OF_A_TABLE, _MOST_OF_A_TABLE) if subject.card.kind == "static" else (_SHARE, _MOST)
+
+
+def texts_on_trial(subject: Subject) -> int:
+    """How many texts are drawn to be cut in halves; not all of them can be."""
+    return min(_trial_size(subject), len(subject.distinct) // 2)
+
+
+def more_texts(subject: Subject, trial: float) -> str:
+    """Advice that puts so many texts on trial, where those at hand are too few."""
+    share, most = _usual_trial(subject)
+    if not np.isfinite(trial):
+        return "audit more texts: too few are on trial to tell"
+    if trial > most:
+        few = f"even {most:,} on trial, the most without it, are too few to tell"
+        return f"audit more texts with --trial {trial:.0f} or so: {few}"
+    size = 2 * trial if trial <= _FEWEST else trial / share
+    return f"audit more texts, {size:,.0f} or so: too few are on trial to tell"
 
 
 def judged_by(trials: Sequence[Trial], least: float) -> Verdict:
@@ -346,7 +368,8 @@ def _judgements(
 class Mistakes:
     """Queries that rank a wrong text before a relevant one: positions of the query and of both texts, and cosines.
 
-    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first.
+    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first. The rows may be drawn:
+    `count` is how many there are of all, `queries` of how many queries, and `confused` how many pairs of two texts.
     """
 
     query: NDArray[np.int64]
@@ -355,6 +378,9 @@ class Mistakes:
     relevant_cosine: NDArray[np.float64]
     wrong_cosine: NDArray[np.float64]
     mended: NDArray[np.bool_]
+    count: int
+    queries: int
+    confused: int
 
     def __len__(self) -> int:
         return len(self.query)
@@ -383,8 +409,10 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
     if groups is not None:
         wrong &= groups[top] != groups[best][:, None]
     rows, places = np.nonzero(wrong)
-    if len(rows) > most:
-        drawn = np.sort(np.random.default_rng(seed).choice(len(rows), most, replace=False))
+    count, confusing = len(rows), len(np.unique(rows))
+    confused = len(np.unique(np.stack([best[rows], top[rows, places]], axis=1), axis=0))
+    if count > most:
+        drawn = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
         rows, places = rows[drawn], places[drawn]
     wrongs = top[rows, places]
     sides = (np.stack([queries[rows], texts], axis=1) for texts in (best[rows], wrongs))
@@ -396,6 +424,9 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
         relevant_cosine=own[rows].astype(np.float64),
         wrong_cosine=scores[rows, places],
         mended=near[0] < near[1],
+        count=count,
+        queries=confusing,
+        confused=confused,
     )
 
 

@@ -22,8 +22,10 @@ from poolscope.auditing.searches import (
     cut_halves,
     mean_removal_trial,
     mistakes,
+    more_texts,
     on_trial,
     query_task,
+    texts_on_trial,
 )
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection
@@ -266,7 +268,7 @@ class Subject:
         """
         if self.mistakes is not None:
             pairs, scores = np.unique(self.mistakes.pairs, axis=0), None
-            count, kind = len(pairs), "relevant and wrong texts that queries confuse"
+            count, kind = self.mistakes.confused, "relevant and wrong texts that queries confuse"
         else:
             scores, kind = self.scores, "confusable pairs"
             texts = self.distinct[scores.positions]
@@ -310,9 +312,9 @@ class Subject:
         needed = max(change.units_to_tell(least) for change in short)
         if self.queries is not None:
             return self._more_queries(needed)
+        needed *= texts_on_trial(self) / short[0].count  # not every text on trial can be cut in two
         if not np.isfinite(needed) or needed > len(self.distinct) / 2:
-            size = f", {2 * needed:,.0f} or so" if np.isfinite(needed) else ""
-            return Action("undecided", f"audit more texts{size}: too few are on trial to tell", None, "another audit")
+            return Action("undecided", more_texts(self, needed), None, "another audit")
         trial = int(np.ceil(needed / 10)) * 10
         step = f"put {trial:,} texts on trial: those were too few to tell"
         return Action("undecided", step, self.command("audit", trial=trial), "another audit, from the cache")

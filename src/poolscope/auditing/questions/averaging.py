@@ -122,7 +122,7 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, alike: Confu
         }
     numbers["confusable_pairs"] = 0 if alike is None else len(alike)
     if (wrong := subject.mistakes) is not None:
-        numbers |= {"mistakes": len(wrong), "mistakes_mended": float(wrong.mended.mean()) if len(wrong) else None}
+        numbers |= {"mistakes": wrong.count, "mistakes_mended": float(wrong.mended.mean()) if len(wrong) else None}
     return numbers
 
 
@@ -239,9 +239,11 @@ def _mistake_note(mistakes: Mistakes, *, documents: bool, tried: bool) -> str:
     wrong = "a wrong text of another document" if documents else "a wrong text"
     if not len(mistakes):
         return f"No query has {wrong} before its best relevant one."
+    whose = "1 query has" if mistakes.queries == 1 else f"{mistakes.queries:,} queries have"
+    drawn = f"{len(mistakes):,} drawn of " if len(mistakes) < mistakes.count else ""
     return (
-        f"{len(np.unique(mistakes.query)):,} queries have {wrong} among their first ten before the best relevant one. "
-        f"Of {len(mistakes):,} such pairs the clouds would put {mistakes.mended.mean():.0%} right"
+        f"{whose} {wrong} among the first ten before the best relevant one. "
+        f"Of {drawn}{mistakes.count:,} such pairs the clouds would put {mistakes.mended.mean():.0%} right"
         f"{'; what they put wrong instead is in the trial' if tried else ''}."
     )
 

@@ -19,6 +19,7 @@ CHANGE_FROM = 5
 # How sure a step is: what the level of its answer rests on, in words.
 CERTAINTY: Mapping[Basis, str] = {
     "counted": "certain: counted, not estimated",
+    "equal texts": "certain for the equal texts, which are counted; not for others, whose vectors are near",
     "interval": "high: all of the 95 % interval lies beyond the threshold",
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",
     "no interval": "moderate: the estimate lies beyond the threshold, and has no interval",

@@ -27,7 +27,7 @@ from poolscope.auditing.subject import Subject
 from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness_draws
 from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
-from poolscope.verdicts import Verdict, most_serious
+from poolscope.verdicts import Basis, Verdict, most_serious
 
 # Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
 _LEAST_TEXTS = 30
@@ -102,9 +102,12 @@ def _action(counted: HubResult, limits: Thresholds, equal: float) -> Action:
     if not judged.at_least("watch"):
         step = "look at the relevant texts that no query of theirs finds (table never_found)"
         return Action("undecided", step, None, "the work on these texts and queries; what to do shows there")
+    if merge and judged.basis == "untried":
+        near = f"{_texts_in(counted.duplicates):,} near-duplicates by their vectors"
+        step = f"look at the {near} before merging any: no two are known to be equal texts (table duplicates)"
+        return Action("undecided", step, None, "the work on these texts; no encoding")
     if merge:
-        step = f"merge the duplicates: {_copies(counted)} (table duplicates)"
-        return Action("merge", step, None, "no encoding; the index shrinks")
+        return Action("merge", f"{_merging(counted, equal)} (table duplicates)", None, "no encoding; the index shrinks")
     step = "look at the first hubs: boilerplate chunks come back for everything (table hubs)"
     cost = f"the work on {len(counted.first())} hub texts; encode those that change"
     return Action("re-chunk", step, None, cost)
@@ -166,9 +169,11 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
     hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
     hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
+    basis = _of_copies(counted, equal)
+    near = near if near.level == "ok" else replace(near, basis=basis)
     # Texts that no query finds may be texts that nobody asks for.
     antihub = limits.judge("antihub", counted.antihubs.excess) if counted.asked is None else Verdict("ok")
-    copies = Verdict("repair", basis="counted") if equal >= limits["duplicate_repair"] else near
+    copies = Verdict("repair", basis=basis) if equal >= limits["duplicate_repair"] else near
     worst = most_serious(copies, hub, antihub)
     return worst, worst is copies
 
@@ -242,19 +247,29 @@ def _few_groups(subject: Subject, counted: HubResult) -> list[str]:
     return sentences
 
 
-def _copies(counted: HubResult) -> str:
-    """How many texts are copies: equal ones mostly lie among the near-duplicates, and are not counted twice."""
-    equal, near = ({k for group in groups for k in group} for groups in (counted.twins, counted.duplicates))
-    both = len(equal & near)
-    if not near:
-        return f"{len(equal):,} texts equal to another but for case and blanks"
-    told = f"{len(near):,} near-duplicates by their vectors"
-    if not equal:
+def _different(counted: HubResult) -> int:
+    """How many different texts have a near-duplicate that is not equal to them: equal ones count once."""
+    first = {k: group[0] for group in counted.twins for k in group}
+    groups = [{first.get(k, k) for k in group} for group in counted.duplicates]
+    return sum(len(group) for group in groups if len(group) > 1)
+
+
+def _of_copies(counted: HubResult, equal: float) -> Basis:
+    """What merging rests on: near-duplicates are counted too, but that they are copies is sure of equal texts only."""
+    if not counted.twins and not equal:
+        return "untried"
+    return "equal texts" if _different(counted) else "counted"
+
+
+def _merging(counted: HubResult, equal: float) -> str:
+    """Which texts to merge, and which to look at first; `equal`, the share of all, where none of the drawn ones is."""
+    count = f"{_texts_in(counted.twins):,}" if counted.twins else f"{equal:.1%} of all"
+    told = f"merge the duplicates: {count} texts equal to another but for case and blanks"
+    if not (others := _different(counted)):
         return told
-    told = f"{told}, {both:,} of them equal but for case and blanks" if both else told
-    if further := len(equal) - both:
-        told = f"{told}, and {further:,} {'further ' if both else ''}texts that equal another but for case and blanks"
-    return told
+    return (
+        f"{told}; look at the {others:,} different texts that are near-duplicates by their vectors before merging any"
+    )
 
 
 def _hub_table(subject: Subject, counted: HubResult) -> pa.Table:
