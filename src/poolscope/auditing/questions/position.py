@@ -178,13 +178,14 @@ def _query_pairs(subject: Subject, task: QueryTask) -> tuple[Pairs, int, int] | 
 def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None:
     """Tokens of a segment, which enough of the documents have, and of the document that it is moved within.
 
-    The document is no longer than the longest text of the corpus: what happens in longer ones happens to none of it.
-    The segment is a quarter of it at most.
+    The document is as long as the texts of which a tenth are longer: what happens in longer ones happens to few of
+    them. The segment is a quarter of it at most.
     """
     inputs = TokenInputs(subject.encoder)
     sizes = np.sort([len(row) for row in inputs.content(list(documents))])[::-1]
-    longest = int(np.argmax(subject.clouds.lengths + subject.clouds.truncated))
-    whole = 0 if subject.texts is None else len(inputs.content([subject.texts[longest]])[0])
+    by_length = np.argsort(subject.clouds.lengths + subject.clouds.truncated, kind="stable")
+    long = int(by_length[int(0.9 * (len(by_length) - 1))])
+    whole = 0 if subject.texts is None else len(inputs.content([subject.texts[long]])[0])
     room = min(min(inputs.limit or 512, 512) - inputs.added, whole)
     wanted = min(_PROBE_QUERIES, len(sizes))
     segment = min(room // 4, int(sizes[wanted - 1])) if wanted >= MIN_QUERIES else 0
