@@ -234,18 +234,19 @@ def match_runtime(
     own, row_values = matching.own()
     # Signs are exact by chance: rounded weights leave many of them as they are.
     exact = form.rounding != "binary" and (row_values >= _EXACT).mean() >= _EXACT_SHARE
+    apart = exact and whole.whole
     others = matching.poolings()
     differ = np.flatnonzero(row_values < same)
     chosen = None
     # Encoding anew is left to the match of the others where another pooling explains these.
-    if own.share < 1 and not (exact and any(test.explains for test in matching.at(differ).poolings())):
+    if own.share < 1 and not (apart and any(test.explains for test in matching.at(differ).poolings())):
         chosen = matching.few(row_values)
         others += list(matching.at(chosen).readings(progress, rounded=not exact))
     ranked = matching.with_intervals(_ranked(others, own))
     explained = own.share == 1 or (ranked and ranked[0].explains)
     order = None if explained else matching.order()
     rest = None
-    if exact and whole.whole and not explained and order is None:
+    if apart and not explained and order is None:
         rest = match_rows(reference, texts, vectors, differ, clouds=whole.clouds, same=same, seed=seed)
     lengths = np.linalg.norm(received, axis=1)
     return RuntimeMatch(
