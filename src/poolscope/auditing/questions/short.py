@@ -171,7 +171,10 @@ def _harm(result: LengthRetrieval, row: RetrievalRow) -> str:
     if _harm_unknown(result, row) or cost.value is None:
         return f"; whether the others are found less often for it cannot be told from {asking} queries for them"
     ends = "" if cost.interval is None else f"[{cost.interval.low:+.1%}, {cost.interval.high:+.1%}]"
-    measured = f"{cost.value:+.1%} {ends} of their queries find them once it is left out"
+    measured = (
+        f"leaving it out, not as many others, changes the share of their queries that find them by {cost.value:+.1%}"
+    )
+    measured = f"{measured} {ends}".rstrip()
     if _others_lose(row):
         return f", and the others are found less often for it ({measured})"
     return f"; that the others are found less often for it is not shown ({measured})"
