@@ -51,6 +51,9 @@ def test_a_rise_is_graded_and_repaired_only_with_a_cure(strong):
     assert long.judge(strong, Thresholds({"length_repair": 100}), trials=[WON]).level == "watch"
     lenient = long.judge(strong, Thresholds({"length_watch": 50}), trials=[WON])
     assert lenient.level == "ok"
+    assert [
+        any("of one kind" in line for line in each.evidence) for each in (long.judge(strong, Thresholds()), lenient)
+    ] == [True, False]
     assert "a little more alike" in lenient.sentence
 
 

@@ -33,6 +33,10 @@ _ADVICE = {
     "both": "; then shorten the texts and cut them where the subject changes",
     "": "",
 }
+_OF_A_KIND = (
+    "Where texts of one length are also of one kind, such as short settings and long lines of a log, their kind may "
+    "make them alike, not their length: which it is was not measured."
+)
 # Chunks that are advised to be half as long as the longest tenth now, but no shorter than a sentence.
 _SMALLEST_CHUNK = 32
 
@@ -73,6 +77,7 @@ def judge(
     advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip() for trial in trials)
     evidence = (
         *_evidence(result),
+        *((_OF_A_KIND,) if size in ("watch", "repair") else ()),
         *(() if nulls is None else nulls.seen()),
         *(probe.sentence() for probe in probes),
         *(() if shift is None else shift.sentences_made()),
