@@ -244,6 +244,16 @@ def test_a_match_comes_back_from_its_file(model, clouds, tmp_path):
     json.dumps(match.to_dict(), allow_nan=False)
 
 
+def test_intervals_of_a_mixture_are_of_all_vectors_as_the_means_are(model, clouds):
+    """The poolings are tried on the vectors that differ too, which must leave no trace in what is said of all."""
+    mixed = pool(clouds)
+    mixed[::2] = pool(clouds, "cls")[::2]
+    cosines = [test.cosine for test in match_runtime(model, TEXTS, mixed).others]
+    drawn = [cosine for cosine in cosines if cosine.interval is not None]
+    assert drawn
+    assert all(cosine.interval.low <= cosine.value <= cosine.interval.high for cosine in drawn)
+
+
 def test_ready_clouds_say_what_could_not_be_tried(clouds):
     from poolscope.encoders.base import ArrayEncoder
 

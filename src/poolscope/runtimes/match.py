@@ -235,11 +235,13 @@ def match_runtime(
     # Signs are exact by chance: rounded weights leave many of them as they are.
     exact = form.rounding != "binary" and (row_values >= _EXACT).mean() >= _EXACT_SHARE
     apart = exact and whole.whole
-    others = matching.poolings()
     differ = np.flatnonzero(row_values < same)
+    # Encoding anew is left to the match of these where another pooling explains them. All come after: what is kept of
+    # a cause is what was seen of it last.
+    pooled = apart and own.share < 1 and any(test.explains for test in matching.at(differ).poolings())
+    others = matching.poolings()
     chosen = None
-    # Encoding anew is left to the match of the others where another pooling explains these.
-    if own.share < 1 and not (apart and any(test.explains for test in matching.at(differ).poolings())):
+    if own.share < 1 and not pooled:
         chosen = matching.few(row_values)
         others += list(matching.at(chosen).readings(progress, rounded=not exact))
     ranked = matching.with_intervals(_ranked(others, own))
