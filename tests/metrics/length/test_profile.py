@@ -104,6 +104,14 @@ def test_fixed_bins_are_fifty_wide_and_merged_where_thin():
     assert length_bins(lengths, min_texts=1).labels == ("0–50", "50–100", "100–150", "150–200")
 
 
+def test_short_texts_are_parted_in_fifths():
+    lengths = np.repeat(np.arange(1, 100), 2)
+    assert len(length_bins(lengths)) == 5
+    assert length_bins(lengths).labels == length_bins(lengths, 5).labels
+    long = np.concatenate([lengths, np.full(30, 130)])  # over a tenth of them
+    assert length_bins(long).labels == ("0–50", "50–100", "100–150")
+
+
 def test_quantile_bins_hold_about_as_many_texts():
     lengths = np.random.default_rng(0).permutation(np.arange(1, 101))
     found = length_bins(lengths, 4)

@@ -16,7 +16,7 @@ from poolscope.clouds.vectors import WORDS
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
-from poolscope.metrics.length.bins import LONG, QUANTILE_BINS, LengthLabels
+from poolscope.metrics.length.bins import LengthLabels
 from poolscope.metrics.length.probes import LengthNulls, LengthProbe
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
@@ -127,9 +127,8 @@ def answer(subject: Subject) -> Answer:
     if subject.whole is not None:
         profile = subject.whole.profile
     else:
-        bins = None if np.quantile(lengths, 0.9) >= LONG else QUANTILE_BINS
         vectors, unit = subject.raw_vectors[distinct], "tokens" if subject.collection is None else WORDS
-        profile = length_profile(vectors, lengths, bins=bins, seed=subject.seed, unit=unit)
+        profile = length_profile(vectors, lengths, seed=subject.seed, unit=unit)
     if profile.slope.value is None:
         return Answer.unchecked(
             "long", "too few texts are of clearly different lengths (a few far longer ones do not count)"

@@ -67,7 +67,8 @@ class LengthBins:
 
 def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, min_texts: int = MIN_TEXTS) -> LengthBins:
     """Put lengths into bins. `bins`: None for widths of 50 (more where texts are so long that there would be more than
-    20 bins), a number for that many bins of about equal numbers of texts, or the edges themselves.
+    20 bins), or fifths of the texts where under a tenth of them has 100 tokens; a number for that many bins of about
+    equal numbers of texts, or the edges themselves.
 
     A bin with fewer than `min_texts` texts is merged with the next longer one, the last with the one before it.
 
@@ -76,6 +77,8 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
     (('0–100', '100–150'), [3, 2], ('0–50, 50–100 → 0–100',))
     """
     min_texts = whole_number(min_texts, "min_texts")
+    if bins is None and np.quantile(lengths, 0.9) < LONG:
+        bins = QUANTILE_BINS
     edges, kind = _edges(lengths, bins)
     counts = np.histogram(lengths, edges)[0]
     kept, merged = _merge(edges, counts, min_texts)
@@ -84,7 +87,7 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
 
 
 def histogram_bins(histogram: Index, bins: Sequence[float] | None = None, *, min_texts: int = MIN_TEXTS) -> LengthBins:
-    """The bins of `length_bins` from the number of texts of every length (0, 1, 2, …); `of` is empty.
+    """Bins from the number of texts of every length (0, 1, 2, …), with widths of 50 or the edges; `of` is empty.
 
     >>> histogram_bins(np.bincount([3, 60, 70, 130, 140]), min_texts=2).labels
     ('0–100', '100–150')

@@ -153,7 +153,7 @@ def length_profile(
     lengths
         The length of each text (N), in `unit`.
     bins
-        None for widths of 50, a number of quantile bins, or edges.
+        None for widths of 50, or fifths of the texts where few have 100 tokens; a number of quantile bins, or edges.
     min_texts
         Bins with fewer texts are merged with a neighbour, and named in the notes.
     shuffles
