@@ -135,6 +135,13 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     assert audit(bag_of_words, texts, thresholds={"cone_gain": 0.2})["cone"].verdict.level == "ok"
 
 
+def test_words_that_most_texts_begin_with_are_named():
+    texts = [f"Acme pump manual of 2024 {text}" for text in topics(80)[:70]] + topics(80)[70:]
+    said = audit(bag_of_words, texts)["cone"].verdict.sentence
+    assert "70 of 80 different texts begin with the same 5 words ('Acme pump manual of 2024')" in said
+    assert "begin with" not in audit(bag_of_words, topics(80))["cone"].verdict.sentence
+
+
 def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():
     """Bags of words: the mean mixes own and common words, the covariance keeps apart what the mean blurs."""
     found = audit(bag_of_words, topics(80))

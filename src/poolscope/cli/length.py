@@ -44,7 +44,8 @@ def length(
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     bins: Annotated[
-        str | None, option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: widths of 50, or fifths of short texts.")
+        str | None,
+        option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: widths of 50, or fifths of short texts."),
     ] = None,
     min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
     pairs: Annotated[str | None, option("FILE", "Queries with their documents: who wins, and position.")] = None,

@@ -1,6 +1,6 @@
 """Which texts belong together: chunks of one document, by a column, by ids like `doc#3`, or by a list.
 
-And which repeat another: this is the one place that decides when two texts are the same.
+And which repeat another, wholly or at one end: this is the one place that decides when two texts are the same.
 """
 
 from __future__ import annotations
@@ -107,6 +107,28 @@ def first_of_equal(texts: Sequence[str]) -> NDArray[np.int64]:
     seen: dict[str, int] = {}
     firsts = [seen.setdefault(plain_text(text), position) for position, text in enumerate(texts)]
     return np.array(firsts, dtype=np.int64)
+
+
+def shared_words(texts: Sequence[str], *, at_end: bool = False) -> tuple[str, int]:
+    """The most words that at least half of the texts begin (or end) with, and how many texts do; they are never whole.
+
+    >>> shared_words(["Acme manual: pumps", "Acme manual: how to weld", "Valves"])
+    ('Acme manual:', 2)
+    >>> shared_words(["Pumps (c) Acme", "Valves (c) Acme"], at_end=True)
+    ('(c) Acme', 2)
+    """
+    step = -1 if at_end else 1
+    left, words = [text.split()[::step] for text in texts], list[str]()
+    sharing = 0
+    while True:
+        place = len(words)
+        counts = Counter(row[place] for row in left if len(row) > place + 1)  # a word of its own is left to every text
+        word, count = counts.most_common(1)[0] if counts else ("", 0)
+        if 2 * count < len(texts) or count < 2:
+            return " ".join(words[::step]), sharing
+        left = [row for row in left if len(row) > place + 1 and row[place] == word]
+        words.append(word)
+        sharing = count
 
 
 def plain_text(text: str) -> str:

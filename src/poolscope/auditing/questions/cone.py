@@ -11,11 +11,16 @@ from poolscope.auditing.question import Action, Answer, Gauge, Number, Question,
 from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST, decided_by
 from poolscope.auditing.subject import Subject
+from poolscope.errors import shorten
 from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
+from poolscope.texts.groups import shared_words
 from poolscope.verdicts import Verdict
+
+# Words that texts share at an end, from which on they are named: fewer are a turn of phrase.
+_BOILERPLATE = 4
 
 
 def answer(subject: Subject) -> Answer:
@@ -30,7 +35,7 @@ def answer(subject: Subject) -> Answer:
         columns["concentration_ratio"] = pa.array(subject.moments.traces)
     return Answer(
         "cone",
-        judge(shared, subject.thresholds, trial, notes=subject.repeats()),
+        judge(shared, subject.thresholds, trial, boilerplate=_boilerplate(subject), notes=subject.repeats()),
         {
             "anisotropy": shared.mean_cosine.value,
             "anisotropy_interval": shared.mean_cosine.interval,
@@ -46,12 +51,28 @@ def answer(subject: Subject) -> Answer:
     )
 
 
-def judge(shared: Cone, limits: Thresholds, trial: Trial, *, notes: tuple[str, ...] = ()) -> Verdict:
+def _boilerplate(subject: Subject) -> str:
+    """Words that half of the texts or more begin or end with, in a sentence; "" where there are few."""
+    if subject.texts is None:
+        return ""
+    texts, sentences = [subject.texts[k] for k in subject.distinct], []
+    for verb, at_end in (("begin", False), ("end", True)):
+        words, count = shared_words(texts, at_end=at_end)
+        if len(words.split()) >= _BOILERPLATE:
+            same = f"the same {len(words.split())} words ({shorten(words)})"
+            sentences.append(f"{count:,} of {len(texts):,} different texts {verb} with {same}.")
+    return " ".join([*sentences, "A search without these words was not tried."]) if sentences else ""
+
+
+def judge(
+    shared: Cone, limits: Thresholds, trial: Trial, *, boilerplate: str = "", notes: tuple[str, ...] = ()
+) -> Verdict:
     """A cone alone is nothing to repair: it counts where removing the mean won on held-out queries."""
     judged = decided_by(trial, limits["cone_gain"])
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
     cosine = shared.mean_cosine
-    sentence = f"{where} (mean cosine {cosine.value:.2f}); {trial.sentence} {trial.reach(limits['cone_gain'])}".rstrip()
+    tried = f"{trial.sentence} {trial.reach(limits['cone_gain'])}".rstrip()
+    sentence = f"{where} (mean cosine {cosine.value:.2f}); {tried} {boilerplate}".rstrip()
     evidence = (*trial.evidence, *notes)
     return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
 
