@@ -127,6 +127,13 @@ def test_a_repair_needs_20_units_and_6_that_changed():
         assert f"({held_out} queries, {changed} of them changed; needed: 20 and 6)" in found.sentence
 
 
+def test_a_gain_below_what_an_audit_asks_for_is_called_little():
+    for gain, little in ((0.015, True), (0.03, False)):
+        found = decision(np.tile([2 * gain, 0.0], 200))
+        assert found.level == "repair"
+        assert ("an audit calls for a repair from 0.02 on" in found.sentence) == little
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_nothing_to_repair_is_said_of_a_trial_with_the_power_to_see_a_gain(chosen):
     """SPEC 7.6: without a gain `ok` where 0.02 would have been seen, or is excluded; otherwise nothing was asked."""

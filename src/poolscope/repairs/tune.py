@@ -189,7 +189,10 @@ def decide(
     where = f"{metric} by {difference} on {count:,} {difference.unit} that had no part in choosing it"
     shortage = difference.shortage(FEWEST_HELD_OUT)
     if difference.proves_gain and shortage is None:
-        return Verdict("repair", f"'{selected.name}' raises {where}.", evidence=tuple(evidence), **numbers)
+        sentence = f"'{selected.name}' raises {where}."
+        if difference.mean < LEAST_GAIN:
+            sentence += f" That is sure but little: an audit calls for a repair from {LEAST_GAIN} on."
+        return Verdict("repair", sentence, evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
     told = count >= FEWEST_HELD_OUT and difference.could_tell(LEAST_GAIN)
     sentence = f"{_answer(count, difference.unit, told=told)}: the chosen candidate, '{selected.name}', changes {where}"
