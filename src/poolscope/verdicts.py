@@ -18,6 +18,7 @@ LEVEL_COLOURS = {"ok": "#2e9e5b", "unchecked": "#808080", "watch": "#c98a00", "r
 
 Basis = Literal[
     "counted",  # over these texts: nothing is estimated
+    "cut",  # counted, but what is cut off may not be asked for
     "equal texts",  # counted, but sure of equal texts only: others are near by their vectors
     "interval",  # all of the interval lies beyond the threshold
     "estimate",  # the estimate does, not all of its interval

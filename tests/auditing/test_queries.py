@@ -364,3 +364,30 @@ def test_wrong_texts_of_a_document_that_answers_are_not_said_to_be_none():
     for documents, words in ((True, "no wrong text of another document before"), (False, "no wrong text before")):
         verdict = averaging.judge(None, Thresholds(), Trial("t", "not tried."), asked=True, documents=documents)
         assert words in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("places", "level", "basis"), [([16, 17, 18, 19], "repair", "trial"), ([0, 4, 8, 11], "watch", "no cure")]
+)
+def test_what_was_cut_counts_where_queries_ask_for_it(tmp_path, places, level, basis):
+    """Of 20 words 12 are read; the own words of a text are cut off, or read together, and chunks of 10 part them."""
+    random, texts = np.random.default_rng(0), []
+    for k in range(80):
+        words = [f"c{n}" for n in random.integers(40, size=20)]
+        for n, place in enumerate(places):
+            words[place] = f"w{k}x{n}"
+        texts.append(" ".join(words))
+    vocabulary = sorted({word for text in texts for word in text.split()})
+    table = tmp_path / "words.txt"
+    rows = (f"{word} {' '.join(map(str, word_vector(word).round(4)))}\n" for word in vocabulary)
+    table.write_text("".join(rows), encoding="utf-8")
+    queries = {f"w{k}x0 w{k}x1 w{k}x2 w{k}x3": [str(k)] for k in range(80)}
+    found = audit(str(table), texts, queries=queries, max_length=12, trial_texts=80)
+    verdict = found["truncation"].verdict
+    assert found.numbers["share_cut"] == pytest.approx(0.4)
+    assert (verdict.level, verdict.basis) == (level, basis)
+    assert "of your queries" in verdict.sentence
+    assert (found["truncation"].action.kind == "keep") == (basis == "no cure")
+    assert (found.numbers["fitting_gain"] > 0.3) == (basis == "trial")
+    untried = audit(str(table), texts, max_length=12, trial_texts=0)["truncation"].verdict
+    assert (untried.level, untried.basis) == ("repair", "cut")

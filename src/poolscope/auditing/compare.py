@@ -217,7 +217,7 @@ def _within_chance(comparison: Comparison, before: Mapping[str, Any], after: Map
 
     That number, where it is one of those compared; otherwise all of the question. A count has no chance in it.
     """
-    if "counted" in (before.get("basis"), after.get("basis")):
+    if {"counted", "cut"} & {before.get("basis"), after.get("basis")}:
         return False
     names = {number.name for number in QUESTIONS[before["key"]].numbers}
     compared = [row for row in comparison.differences if row.number in names and row.second == after["audit"]]

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.chunks.splitting import TokenRuler, split_texts
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has, has_attention, options_of, with_options
-from poolscope.errors import InputError
+from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
 from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
@@ -45,8 +46,8 @@ MIN_QUERIES = 10
 # that matter where there is none; to prove a gain in four of five cases it must be 0.035 and 0.04.
 _SHARE, _FEWEST, _MOST = 1 / 6, 60, 400
 _SHARE_OF_A_TABLE, _MOST_OF_A_TABLE = 1 / 2, 1000
-# Whole texts that are encoded anew for the user's queries.
-MOST_TEXTS = 200
+# Whole texts that are encoded anew for the user's queries, and tokens of the chunks that those which were cut become.
+MOST_TEXTS, _MOST_CUT = 200, 100_000
 K = 10
 # Of the intervals of differences: an audit makes up to four trials, of which none shall pass by chance.
 LEVEL = 0.99
@@ -243,6 +244,37 @@ def chunk_trial(subject: Subject) -> Trial:
         )
     ]
     return task.compare(name, task.before, task.task.mean_of(after), doing="halving the chunks")
+
+
+def fitting_trial(subject: Subject) -> Trial | None:
+    """Before and after the texts that were cut become chunks that fit, of which the nearest counts.
+
+    Only the user's queries ask for what was cut: halves of texts are asked for by their other halves. None without any.
+    """
+    name, task = "chunks that fit", subject.anew
+    if not isinstance(task, QueryTask):
+        return None
+    lost = subject.clouds.truncated[task.texts]
+    cut: list[int] = np.flatnonzero(lost).tolist()
+    tokens = int((subject.clouds.lengths[task.texts] + lost)[cut].sum())
+    if not cut or tokens > _MOST_CUT:
+        why = f"their chunks have {tokens:,} tokens" if cut else "no text on trial was cut"
+        return Trial(name, f"whether a search finds more in chunks that fit was not tried: {why}.")
+    texts = [task.task.documents[k] for k in cut]
+    try:
+        pieces = split_texts(texts, TokenRuler(subject.encoder))
+    except (InputError, ModelError):  # no tokenizer is at hand, as of a server
+        return Trial(name, "whether a search finds more in chunks that fit was not tried: nothing here cuts texts.")
+    documents: list[Sequence[str]] = [[text] for text in task.task.documents]
+    for k, parts in zip(cut, pieces, strict=True):
+        documents[k] = [part.of(texts) for part in parts]
+    fresh = iter(unit_rows(subject.encoded([part for k in cut for part in documents[k]]), "chunks"))
+    owner = np.repeat(np.arange(len(documents)), [len(parts) for parts in documents])
+    chunks = np.array(task.vectors[1])[owner]
+    for place in np.flatnonzero(np.isin(owner, cut)):
+        chunks[place] = next(fresh)
+    after = _chunked(task, np.asarray(task.vectors[0]), documents, chunks)
+    return task.compare(name, task.before, after, doing="splitting the texts that were cut")
 
 
 def _chunked(

@@ -19,6 +19,7 @@ CHANGE_FROM = 5
 # How sure a step is: what the level of its answer rests on, in words.
 CERTAINTY: Mapping[Basis, str] = {
     "counted": "certain: counted, not estimated",
+    "cut": "certain that so much is cut, which is counted; that a search finds more without is not shown",
     "equal texts": "certain for the equal texts, which are counted; not for others, whose vectors are near",
     "interval": "high: all of the 95 % interval lies beyond the threshold",
     "estimate": "moderate: the estimate lies beyond the threshold, but not all of its 95 % interval",

@@ -22,15 +22,20 @@ from poolscope.auditing.question import (
     Thresholds,
 )
 from poolscope.auditing.result import Audit
+from poolscope.auditing.searches import fitting_trial
 from poolscope.auditing.subject import Subject
 from poolscope.charts import COLOURS, GREY, panel
 from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
+from poolscope.evaluation import Trial
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
 from poolscope.numbers.items import Carriers, carriers
-from poolscope.verdicts import Verdict
+from poolscope.verdicts import Basis, Verdict
 
 _CUT = "the tokens cut off"
+# What a level rests on where the texts are surely to be split, so that what else was measured on them will change.
+_SURE: tuple[Basis | None, ...] = ("counted", "cut", "trial")
 
 
 def answer(subject: Subject) -> Answer:
@@ -47,19 +52,23 @@ def answer(subject: Subject) -> Answer:
         notes = (*notes, f"Counted over all {report.texts:,} texts; equal ones among the {drawn.texts:,} drawn.")
     lengths, cut, limit = subject.clouds.lengths, subject.clouds.truncated, subject.pooling_report.max_length
     few = carriers(cut, lengths + cut)
-    verdict = judge(report, subject.thresholds, interval, twins=_twins(drawn), few=few, ids=subject.ids, notes=notes)
+    trial = fitting_trial(subject) if report.cut_texts else None
+    verdict = judge(
+        report, subject.thresholds, interval, twins=_twins(drawn), few=few, trial=trial, ids=subject.ids, notes=notes
+    )
     return Answer(
         "truncation",
         verdict,
         {
+            **({} if trial is None else trial.numbers("fitting")),
             "share_cut": report.share_lost,
             "share_cut_interval": interval,
             "share_cut_without_few": None if few is None else few.without,
             "texts_cut": report.cut_texts / report.texts,
             "truncation_twins": _twins(drawn),
         },
-        replace(_action(subject, report, few), renews="texts" if verdict.basis == "counted" else ""),
-        tables={"truncation": _table(subject, drawn)},
+        replace(_action(subject, report, few, verdict.basis), renews="texts" if verdict.basis in _SURE else ""),
+        tables={"truncation": _table(subject, drawn), **({} if trial is None else trial.table("fitting"))},
         draw={"truncation": lambda: lengths_figure(lengths, cut, limit)},
     )
 
@@ -71,24 +80,35 @@ def judge(
     *,
     twins: float | None = None,
     few: Carriers | None = None,
+    trial: Trial | None = None,
     ids: Sequence[str] = (),
     notes: tuple[str, ...] = (),
 ) -> Verdict:
     """The level goes by what was cut of these texts, which is counted; the interval is for others like them.
 
-    Where `few` texts, named by `ids`, hold most of it and the level is lower without them, it is `watch` at most.
+    Where `few` texts, named by `ids`, hold most of it and the level is lower without them, it is `watch` at most; so it
+    is where a `trial` with the user's queries could have seen that chunks that fit are found better, and did not.
     `twins` is the share of texts that became equal, where that is not known of all.
     """
     judged, twins = limits.count("cut", report.share_lost), _twins(report) if twins is None else twins
+    if judged.basis == "counted":
+        judged = replace(judged, basis="cut")
     if few is not None and limits.count("cut", few.without).level != judged.level:
         judged = replace(judged, level="watch", basis="few texts")
+    if trial is not None and judged.level != "ok":
+        if trial.gain > 0:
+            judged = replace(judged, basis="trial" if trial.gain >= LEAST_GAIN else "small gain")
+        elif trial.could_tell(LEAST_GAIN):
+            judged = Verdict("watch", basis="no cure")
     if twins and twins >= limits["twins_repair"]:
         judged = Verdict("repair", basis="counted")
     elif twins and judged.level == "ok":
         judged = Verdict("watch", basis="counted")
     parts = [*report.notes(), *(() if few is None else (few.sentence(ids, _CUT, f"{few.without:.1%} of all are cut"),))]
-    sentence = " ".join(parts)
-    return Verdict(judged.level, sentence, report.share_lost, interval, None, notes, judged.basis)
+    if trial is not None:
+        parts.append(f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(LEAST_GAIN)}".rstrip())
+        notes = (*notes, *trial.evidence)
+    return Verdict(judged.level, " ".join(parts), report.share_lost, interval, None, notes, judged.basis)
 
 
 def _twins(report: TruncationReport) -> float:
@@ -105,8 +125,11 @@ def _population(subject: Subject) -> Interval | None:
     return percentile_interval(lost / total)
 
 
-def _action(subject: Subject, report: TruncationReport, few: Carriers | None) -> Action:
+def _action(subject: Subject, report: TruncationReport, few: Carriers | None, basis: Basis | None) -> Action:
     """Chunks that fit; but first the model's own limit, where the caller set a lower one."""
+    if basis == "no cure":
+        step = "keep the texts as they are: your queries find no more in chunks that fit"
+        return Action("keep", step, None, "nothing is encoded again")
     lengths = subject.pooling_report
     limit, declared = lengths.max_length, lengths.declared_max_length
     share = report.tokens_lost / max(report.tokens_kept, 1)
