@@ -14,7 +14,7 @@ from command_line import run
 from poolscope.auditing import subject
 from poolscope.auditing.pages import standings
 from poolscope.auditing.question import Thresholds
-from poolscope.auditing.questions import averaging
+from poolscope.auditing.questions import averaging, position
 from poolscope.auditing.questions.averaging import _mistake_note
 from poolscope.auditing.questions.scores import ALL_RELEVANT
 from poolscope.auditing.run import audit
@@ -24,6 +24,7 @@ from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial
+from poolscope.verdicts import Verdict
 from tiny_models import WORDS, declare, save_model
 
 TEXTS = [" ".join(text.split()[: 12 + k % 13]) for k, text in enumerate(topics(120))]  # of many lengths
@@ -264,6 +265,14 @@ def test_the_position_is_asked_in_documents_as_long_as_texts_are(tmp_path):
     model = save_model(tmp_path, max_position_embeddings=128)
     found = audit(str(model), texts)["position"]
     assert int(re.search(r"document of (\d+) tokens", found.verdict.sentence)[1]) < 30
+
+
+def test_no_shorter_chunks_were_tried_for_the_position(tmp_path, monkeypatch):
+    lost = Verdict("repair", "…", 0.3, basis="interval")
+    monkeypatch.setattr(position, "judge", lambda *_: lost)
+    texts = [" ".join(np.random.default_rng(k).choice(WORDS, 24)) for k in range(40)]
+    found = audit(str(save_model(tmp_path)), texts, trial_texts=0)["position"]
+    assert (found.verdict.level, found.basis) == ("repair", "untried")
 
 
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):

@@ -86,7 +86,9 @@ def answer(subject: Subject) -> Answer:
         subject.named.rechunk(tokens=shorter) if shorter >= _LEAST_CHUNK else None,
         "cut the texts again and encode them; no new model",
     )
-    verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
+    # That the place matters is measured; that shorter chunks are found better is not.
+    basis = "untried" if verdict.basis in ("interval", "estimate") else verdict.basis
+    verdict = replace(verdict, evidence=(*verdict.evidence, *notes), basis=basis)
     tables, draw = {"position": result.to_table()}, {"position": result.figure}
     number_name = by_queries(_NUMBER, asked)
     return Answer("position", verdict, numbers, action, number_name=number_name, tables=tables, draw=draw)
