@@ -106,6 +106,13 @@ def test_one_length_gives_one_order(scale):
     assert (result.by_dot.value, result.by_l2.value) == (0, 0)
 
 
+@pytest.mark.parametrize("scale", [1e-23, 1e19, 1e30])
+def test_very_long_and_very_short_vectors_have_the_same_neighbours(scale):
+    vectors = gaussian(120) * np.random.default_rng(1).uniform(1, 3, (120, 1))
+    usual, other = norms(vectors), norms((vectors * scale).astype(np.float32))
+    assert (other.by_dot.value, other.by_l2.value) == pytest.approx((usual.by_dot.value, usual.by_l2.value), abs=0.002)
+
+
 def test_lengths_and_cosines_that_are_all_one_are_drawn():
     same = np.eye(20) + 0.1
     assert len(norms(same).figure().data) == 1
@@ -127,6 +134,28 @@ def test_gaussian_vectors_have_the_contrast_of_chance(shape):
     assert result.contrast.value == pytest.approx(result.contrast.floor, rel=0.05)
     assert result.outliers.value == pytest.approx(0, abs=0.01)
     assert (result.parts, result.islands.value) == (1, 0)
+
+
+def test_the_interval_of_the_contrast_is_that_of_leaving_vectors_out():
+    vectors = clusters(60)
+    found = neighbourhood(vectors).contrast
+    without = np.array([neighbourhood(np.delete(vectors, k, 0)).contrast.value for k in range(60)])
+    error = 59 * np.sqrt(without.var(ddof=1) / 60)
+    assert found.interval.high - found.value == pytest.approx(2.001 * error, rel=1e-3)
+
+
+def test_intervals_of_contrast_and_rank_hold_their_level():
+    """With 150 vectors of 20 subjects; before, 84 and 89 of a hundred held the mean of them all."""
+    centres = np.random.default_rng(3).standard_normal((20, 48))
+    held = {"contrast": [], "rank": []}
+    for seed in range(80):
+        random = np.random.default_rng(seed)
+        vectors = centres[random.integers(20, size=150)] + 0.7 * random.standard_normal((150, 48))
+        held["contrast"].append(neighbourhood(vectors).contrast)
+        held["rank"].append(spectrum(vectors).effective_rank)
+    for found in held.values():
+        truth = np.mean([each.value for each in found])
+        assert np.mean([each.interval.low <= truth <= each.interval.high for each in found]) >= 0.93
 
 
 def test_clusters_have_contrast_and_vectors_far_from_all_are_outliers():

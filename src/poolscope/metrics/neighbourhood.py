@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -478,8 +478,9 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
         positions = np.sort(random.choice(positions, most, replace=False))
     unit = unit[positions]
     k = max(1, min(k, len(unit) - 2))
-    near, part = _neighbours(unit, k)
-    contrast, outlying, apart = _contrast(unit, near), _far(near), part != np.bincount(part).argmax()
+    nearest, part = _neighbours(unit, k)
+    near = nearest.distances[:, 0]
+    contrast, outlying, apart = _contrast(unit, nearest), _far(near), part != np.bincount(part).argmax()
     # The floors are of as many vectors as there are, so that one draw says enough.
     floor_distance, floor_contrast, floor_outliers, floor_apart = _floor(GaussianLike(unit).draw(random), k)
     return Neighbourhood(
@@ -508,9 +509,9 @@ def different_rows(unit: NDArray[np.float32]) -> Index:
 
 def _floor(unit: NDArray[np.float32], k: int) -> tuple[Array, float, float, float]:
     """Distances to the nearest, contrast, share of outliers and share apart, of vectors with nothing to find."""
-    near, part = _neighbours(unit, k)
-    apart = float((part != np.bincount(part).argmax()).mean())
-    return near, _contrast(unit, near).known, float(_far(near).mean()), apart
+    nearest, part = _neighbours(unit, k)
+    near, apart = nearest.distances[:, 0], float((part != np.bincount(part).argmax()).mean())
+    return near, _contrast(unit, nearest).known, float(_far(near).mean()), apart
 
 
 def _far(near: Array) -> NDArray[np.bool_]:
@@ -519,21 +520,38 @@ def _far(near: Array) -> NDArray[np.bool_]:
     return np.asarray(near > high + _FAR * (high - low))
 
 
-def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[Array, Index]:
-    """The distance of each vector to its nearest, and the part of the graph of k nearest that it lies in."""
-    top, cosines = nearest_neighbours(unit, k)
-    part = _parts(np.repeat(np.arange(len(unit)), k), top.ravel(), len(unit))
-    return np.sqrt(np.maximum(2 - 2 * cosines[:, 0], 0.0)), part
+class _Nearest(NamedTuple):
+    """Which vector is nearest to each, and how far it and the second nearest are (N × 2)."""
+
+    first: Index
+    distances: Array
 
 
-def _contrast(unit: NDArray[np.float32], near: Array) -> Estimate:
-    """The distance of pairs over the mean distance to the nearest, leaving out one vector at a time."""
+def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[_Nearest, Index]:
+    """The nearest of each vector, and the part of the graph of k nearest that it lies in."""
+    top, cosines = nearest_neighbours(unit, max(k, 2))
+    part = _parts(np.repeat(np.arange(len(unit)), k), top[:, :k].ravel(), len(unit))
+    return _Nearest(top[:, 0], np.sqrt(np.maximum(2 - 2 * cosines[:, :2], 0.0))), part
+
+
+def _contrast(unit: NDArray[np.float32], nearest: _Nearest) -> Estimate:
+    """The distance of pairs over the mean distance to the nearest, leaving out one vector at a time.
+
+    Those to which it was the nearest then have their second nearest: without that the intervals covered 83 to 88 %.
+    """
+    count, (near, second) = len(unit), nearest.distances.T
     whole = unit.sum(axis=0, dtype=np.float64)
-    mean = float(np.sqrt(max(2 - 2 * float(mean_cosine(float(whole @ whole), len(unit))), 0.0)))
+    squares = float(whole @ whole)
     total = float(near.sum())
     if total <= 0:
         return Estimate(None)
-    value = mean * len(near) / total
-    left = total - near
-    without = mean * (len(near) - 1) / np.where(left > 0, left, np.nan)
-    return Estimate(value, leave_one_out_interval(value, without))
+    value = _distance(squares, count) * count / total
+    left = total - near + np.bincount(nearest.first, second - near, count)
+    of_others = _distance(squares - 2 * (unit @ whole) + 1, count - 1)
+    without = of_others * (count - 1) / np.where(left > 0, left, np.nan)
+    return Estimate(float(value), leave_one_out_interval(float(value), without))
+
+
+def _distance(squares: Array | float, count: int) -> Array:
+    """The distance of two of `count` unit vectors, root mean square, from the squared length of their sum."""
+    return np.sqrt(np.maximum(2 - 2 * mean_cosine(squares, count), 0.0))
