@@ -128,6 +128,7 @@ def test_related_pairs_among_random_ones_raise_no_alarm():
     found, truth = score_distribution(vectors), score_distribution(vectors, groups=np.repeat(np.arange(60), 4))
     assert truth.cut_off.value < found.others_below < 0.7 < found.cut_off.value
     verdict = scores.judge(found, Thresholds())
-    assert (verdict.level, verdict.value) == ("ok", found.others_below)
+    assert (verdict.level, verdict.value) == ("unchecked", found.cut_off.value)  # which of the two is not known
+    assert scores.judge(found, Thresholds({"cut_off_watch": 0.9})).level == "ok"
     bound = scores.judge(found, Thresholds({"cut_off_watch": 0.5, "cut_off_repair": 0.6}))
     assert (bound.level, bound.basis) == ("watch", "no interval")  # an upper bound proves nothing

@@ -43,7 +43,7 @@ def answer(subject: Subject) -> Answer:
     if queries is not None:
         name = f"cut-off for {queries.share} false hits of your queries"
     else:
-        name = scores.cut_off_name + (", at most" if verdict.value == scores.others_below else "")
+        name = scores.cut_off_name
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *everything, *subject.repeats())),
@@ -122,8 +122,7 @@ def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | 
 
 def _above_nearest(scores: ScoreDistribution) -> bool:
     """Would most texts lose even their nearest other text at the cut-off that is proposed?"""
-    proposed = scores.others_below if _bounded(scores) else scores.cut_off.value
-    return proposed is not None and proposed > scores.nearest
+    return scores.cut_off.known > scores.nearest
 
 
 def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
@@ -143,20 +142,29 @@ def judge(scores: ScoreDistribution, limits: Thresholds, queries: QueryScores | 
 
 
 def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
-    """Random pairs of which some seem related are judged by the bound for the others: at most `watch`."""
+    """Where more random pairs score high than the rest predicts, they may be related, or only texts of one kind.
+
+    The cut-off for unrelated pairs is then the bound for the others, or that of all: `watch` at most, and `unchecked`
+    where the two are judged differently.
+    """
     bounded = _bounded(scores)
     verdict = _placed(scores.cut_off, limits)
     if bounded and verdict.level != "unchecked":
-        verdict = limits.judge("cut_off", scores.others_below or 0.0).at_most_watch("no interval")
+        others = limits.judge("cut_off", scores.others_below or 0.0)
+        same = (others.level == "ok") == (verdict.level == "ok")
+        verdict = verdict.at_most_watch("no interval") if same else Verdict("unchecked", value=verdict.value)
     known = scores.documents is not None
     pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
     sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
         sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
-        if verdict.level == "unchecked":
+        if scores.cut_off.interval is None:
             sentence += f" {scores.pairs:,} pairs are too few to say how far that holds for others."
         if bounded:
-            sentence += f" Some of these seem related: for the others {scores.others_below:.2f} or less would do."
+            sentence += (
+                f" If those are related, as chunks of one document are (--group), {scores.others_below:.2f} or less "
+                f"would do; if they are only texts of one kind, it would not."
+            )
         if _above_nearest(scores):
             sentence += (
                 f" Most texts would lose even their nearest text there, which scores {scores.nearest:.2f} (median)."
@@ -180,7 +188,7 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
 
 
 def _bounded(scores: ScoreDistribution) -> bool:
-    """Do some random pairs seem related, so that less than the cut-off would do for the others?"""
+    """Do some random pairs score so high that less than the cut-off would do for the others?"""
     return scores.others_below is not None and scores.others_below < scores.cut_off.known - 0.005
 
 
@@ -192,8 +200,9 @@ def _random_pairs(scores: ScoreDistribution) -> str:
         told = " (no excess of high scores tells of any)" if related is not None else ""
         return f"{unknown}: related ones may be among them{told}, and the cut-off for the others lies here or below."
     return (
-        f"{unknown}: {max(related.interval.low, 0):.2%} to {related.interval.high:.2%} of them score higher than the "
-        f"rest predicts, as related ones do; the cut-off for the others lies at {scores.others_below:.2f} or below."
+        f"{unknown}: {max(related.interval.low, 0):.2%} to {related.interval.high:.2%} of them score higher than a "
+        f"normal tail of the rest predicts, as related ones do, and also those of a second language or kind; without "
+        f"them the cut-off lies at {scores.others_below:.2f} or below."
     )
 
 
