@@ -135,6 +135,17 @@ def test_removing_the_mean_is_advised_where_it_helps_and_only_there():
     assert audit(bag_of_words, texts, thresholds={"cone_gain": 0.2})["cone"].verdict.level == "ok"
 
 
+def test_what_is_drawn_for_a_trial_does_not_hang_on_the_order_of_the_texts():
+    texts = [" ".join(text.split()[: 12 + k % 13]) for k, text in enumerate(topics(120))]
+    usual = audit(in_a_cone, texts)
+    order = np.random.default_rng(1).permutation(len(texts))
+    other = audit(in_a_cone, [texts[k] for k in order])
+    for name in ("mean_removal_gain", "short_share", "cloud_reranking_gain", "socm_floor"):
+        assert other.numbers[name] == pytest.approx(usual.numbers[name], abs=1e-6)
+    assert [each.verdict.level for each in other.answers] == [each.verdict.level for each in usual.answers]
+    assert audit(in_a_cone, texts, seed=1).numbers["mean_removal_gain"] != usual.numbers["mean_removal_gain"]
+
+
 def test_words_that_most_texts_begin_with_are_named():
     texts = [f"Acme pump manual of 2024 {text}" for text in topics(80)[:70]] + topics(80)[70:]
     said = audit(bag_of_words, texts)["cone"].verdict.sentence

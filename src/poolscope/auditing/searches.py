@@ -25,6 +25,7 @@ from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
 from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
+from poolscope.numbers.streaming import marks_of
 from poolscope.repairs.readings import Layers, Reading
 from poolscope.repairs.repair_file import Repair, encode_at
 from poolscope.repairs.search import Bench, gaussian_distances
@@ -77,8 +78,7 @@ def cut_halves(subject: Subject) -> SearchTask | str:
         return reason
     texts = subject.texts or []
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
-    order = np.random.default_rng(subject.seed).permutation(distinct)
-    chosen = np.sort(order[: texts_on_trial(subject)])
+    chosen = subject.shuffled[: texts_on_trial(subject)]
     try:
         halves = split_half([texts[k] for k in chosen])
     except InputError:
@@ -131,15 +131,15 @@ def cut_pieces(subject: Subject) -> Pieces | str:
     size = int(np.clip(np.quantile(counts, 0.1) // 3, *_PIECE))
     each = max(_trial_size(subject) // 5, _EACH_FIFTH) if subject.trial_texts is None else -(-subject.trial_texts // 5)
     fifth = np.searchsorted(np.quantile(whole, [0.2, 0.4, 0.6, 0.8]), whole)
-    random = np.random.default_rng(subject.seed)
-    order = random.permutation(np.flatnonzero(counts >= 2 * size))
+    order = np.argsort(subject.marks, kind="stable")
+    order = order[counts[order] >= 2 * size]
     chosen = np.sort(np.concatenate([order[fifth[order] == number][:each] for number in range(5)]))
     if len(chosen) < MIN_QUERIES:
         return f"{len(chosen)} of the texts have {2 * size} words or more to cut a query from, {MIN_QUERIES} are needed"
     queries, rests = [], []
     for k in chosen:  # from what the model read of the text
         read = max(int(counts[k] * kept[k] / whole[k]), size)
-        start = int(random.integers(read - size + 1))
+        start = int(subject.marks[k] % (read - size + 1))
         queries.append(" ".join(words[k][start : start + size]))
         rests.append(" ".join(words[k][:start] + words[k][start + size :]))
     encoded = unit_rows(subject.encoded([*queries, *rests]), "pieces")
@@ -470,19 +470,18 @@ def query_pieces(subject: Subject, task: QueryTask) -> Pieces:
 
 def on_trial(subject: Subject, task: QueryTask) -> QueryTask:
     """So many queries that their relevant texts can be encoded anew, and texts drawn to fill up their number."""
-    random = np.random.default_rng(subject.seed)
     size = min(MOST_TEXTS, len(task.texts) // 2) if subject.trial_texts is None else subject.trial_texts
     relevant = task.task.relevant
     chosen: list[int] = []
     needed: set[int] = set()
-    for query in random.permutation(task.task.units).tolist():
+    for query in np.argsort(marks_of(f"{subject.seed} {text}" for text in task.task.queries), kind="stable").tolist():
         own = set(relevant[relevant[:, 0] == query, 1].tolist())
         if len(chosen) >= MIN_QUERIES and len(needed | own) > size:
             break
         chosen.append(query)
         needed |= own
     idle = np.setdiff1d(np.arange(len(task.texts)), relevant[np.isin(relevant[:, 0], chosen), 1])
-    filled = random.permutation(idle)[: max(size - len(needed), 0)]
+    filled = idle[np.argsort(subject.marks[idle], kind="stable")][: max(size - len(needed), 0)]
     return task.part(np.sort(np.array(chosen)), np.sort(filled))
 
 

@@ -43,6 +43,7 @@ from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.numbers.streaming import marks_of
 from poolscope.texts import JudgedQueries, ReadReport, Texts
 from poolscope.texts.groups import first_of_equal
 
@@ -126,6 +127,20 @@ class Subject:
     def distinct(self) -> NDArray[np.int64]:
         """Positions of the texts that equal no earlier one: what repeats another is no draw of its own."""
         return np.unique(self.first_equal)
+
+    @cached_property
+    def marks(self) -> NDArray[np.int64]:
+        """A number for each of `distinct`, from its words and the seed: what is drawn by it is no matter of order.
+
+        Vectors without texts have their places only.
+        """
+        named = map(str, self.distinct) if self.texts is None else (self.texts[k] for k in self.distinct)
+        return marks_of(f"{self.seed} {name}" for name in named)
+
+    @property
+    def shuffled(self) -> NDArray[np.int64]:
+        """`distinct` in the order of its marks."""
+        return self.distinct[np.argsort(self.marks, kind="stable")]
 
     def repeats(self) -> tuple[str, ...]:
         """A sentence about the texts that `distinct` leaves out, where there are any."""

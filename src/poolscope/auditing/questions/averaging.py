@@ -164,7 +164,7 @@ def layer_curves(subject: Subject) -> LayersResult | None:
     """Where in the model clouds concentrate, on a few texts; None where there is no transformer to look into."""
     if subject.texts is None or not has_attention(subject.encoder):
         return None
-    drawn = np.sort(np.random.default_rng(subject.seed).permutation(subject.distinct)[:_LAYER_TEXTS])
+    drawn = np.sort(subject.shuffled[:_LAYER_TEXTS])
     ids, texts = [subject.ids[k] for k in drawn], [subject.texts[k] for k in drawn]
     try:
         return layers(subject.encoder, texts, ids=ids, socm_texts=0)
@@ -178,8 +178,8 @@ def token_sampling_floor(subject: Subject) -> float | None:
     That is what is found where nothing is hidden: the same text, other tokens of it. None where no text has two tokens.
     """
     random = np.random.default_rng(subject.seed)
-    distinct = subject.distinct
-    enough = random.permutation(distinct[subject.clouds.lengths[distinct] > 1])[:_FLOOR_TEXTS]
+    order = subject.shuffled
+    enough = order[subject.clouds.lengths[order] > 1][:_FLOOR_TEXTS]
     if not len(enough):
         return None
     clouds = [subject.clouds[int(k)] for k in enough]

@@ -155,15 +155,15 @@ def _shift(subject: Subject) -> SemanticShift | None:
     """How much the texts change their subject; None where sentences cannot be encoded, or too few texts have two."""
     if not subject.can_encode or subject.texts is None or subject.trial_texts == 0:
         return None
-    distinct, clouds, texts = subject.distinct, subject.clouds, subject.texts
+    order, clouds, texts = subject.shuffled, subject.clouds, subject.texts  # what is drawn of them goes by places
     try:
         return semantic_shift(
-            subject.vectors[distinct],
-            clouds.lengths[distinct],
-            [texts[k] for k in distinct],
+            subject.vectors[order],
+            clouds.lengths[order],
+            [texts[k] for k in order],
             subject.encoded,
-            groups=None if subject.groups is None else subject.groups[distinct],
-            read=(clouds.lengths / (clouds.lengths + clouds.truncated))[distinct],
+            groups=None if subject.groups is None else subject.groups[order],
+            read=(clouds.lengths / (clouds.lengths + clouds.truncated))[order],
             limit=_SHIFT_TEXTS,
             repeated=False,
             seed=subject.seed,

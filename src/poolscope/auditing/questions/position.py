@@ -168,7 +168,7 @@ def _probe(subject: Subject) -> tuple[PositionProbe, str, bool] | None:
 
 def _query_pairs(subject: Subject, task: QueryTask) -> tuple[Pairs, int, int] | None:
     """The user's queries with their relevant texts and some others around, and the sizes that `_sizes` gives."""
-    idle = np.random.default_rng(subject.seed).permutation(task.task.idle)[:_PROBE_TEXTS]
+    idle = task.task.idle[np.argsort(subject.marks[task.task.idle], kind="stable")][:_PROBE_TEXTS]
     counted = replace(task.task, relevant=task.task.relevant[task.best], grades=None, answers=None)
     part = counted.part(np.arange(counted.units), np.sort(idle))
     sizes = _sizes(subject, [part.documents[k] for k in np.unique(part.relevant[:, 1])])
@@ -197,8 +197,9 @@ def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None
 
 def _long_pairs(subject: Subject) -> tuple[Pairs, int, int] | None:
     """Halves of the longest texts, and the sizes that `_sizes` gives."""
-    texts, lengths = subject.texts or [], subject.clouds.lengths + subject.clouds.truncated
-    longest = np.sort(np.argsort(-lengths, kind="stable")[:_PROBE_TEXTS])
+    texts, order = subject.texts or [], subject.shuffled
+    lengths = (subject.clouds.lengths + subject.clouds.truncated)[order]
+    longest = order[np.argsort(-lengths, kind="stable")[:_PROBE_TEXTS]]
     try:
         halves = split_half([texts[k] for k in longest])
     except InputError:

@@ -40,10 +40,7 @@ def answer(subject: Subject) -> Answer:
     if queries is not None:
         tables["query_scores"] = queries.to_table()
         draw = {"scores": queries.figure, "unrelated pairs": scores.figure}
-    if queries is not None:
-        name = f"cut-off for {queries.share} false hits of your queries"
-    else:
-        name = scores.cut_off_name
+    name = scores.cut_off_name if queries is None else f"cut-off for {queries.share} false hits of your queries"
     return Answer(
         "scores",
         replace(verdict, evidence=(*verdict.evidence, *everything, *subject.repeats())),
