@@ -205,12 +205,8 @@ def test_the_interval_of_the_share_lost_is_within_its_bounds_and_one_text_that_c
     name = found.subject.ids[54]
     assert f"Of 55 texts 1 holds 100% of the tokens cut off: {name}; without it 0.0%" in verdict.sentence
     assert name in found["truncation"].action.step
-    assert verdict.interval.low == 0  # a corpus like this one without the long text
-    assert verdict.value < verdict.interval.high < 1
-    drawn = np.random.default_rng(5).integers(55, size=(4000, 55))
-    kept, cut = (found.tables["truncation"][name].to_numpy() for name in ("tokens", "cut"))
-    shares = cut[drawn].sum(axis=1) / (kept + cut)[drawn].sum(axis=1)
-    assert verdict.interval.high == pytest.approx(np.quantile(shares, 0.975), abs=0.02)
+    assert 0 < verdict.interval.low < 0.01  # a corpus like this one without the long text
+    assert 0.9 < verdict.interval.high < 1  # and one of such texts alone: a single text tells no more
 
 
 def test_a_group_that_holds_most_of_the_copies_is_named():

