@@ -280,6 +280,17 @@ def test_what_is_no_longer_answered_is_neither_better_nor_worse():
     assert "Worse" not in sentence
 
 
+def test_the_sentence_begins_with_what_a_search_finds(plain, cone):
+    (worse,), (better,) = compare(plain, cone).headlines(), compare(cone, plain).headlines()
+    assert "in_a_cone against bag_of_words: it finds less (split-half retrieval, nDCG@10 -0." in worse
+    assert "it finds more (split-half retrieval, nDCG@10 +0." in better
+    assert compare(plain, cone).worse()[0].startswith("in_a_cone: split-half retrieval, nDCG@10 -0.")
+    assert not any("retrieval" in told for told in compare(cone, plain).worse())
+    same = compare(plain, plain)
+    assert "whether it finds more or less cannot be told" in same.headlines()[0]
+    assert same.worse() == []
+
+
 def test_a_level_that_changes_within_chance_is_neither_better_nor_worse():
     def audited(level: str, value: float, basis: str = "interval") -> Audit:
         interval = Interval(value - 0.3, value + 0.3, 0.95, "texts", "bootstrap")

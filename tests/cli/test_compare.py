@@ -91,6 +91,15 @@ def test_files_and_the_screen(folders, tmp_path):
     assert json.loads(result.stdout) == written
 
 
+def test_a_worse_audit_fails_a_build_that_asks_for_it(folders):
+    told = run(*folders, "--fail-on", "worse", expect=1).splitlines()
+    assert any(line.startswith("worse than bag_of_words (--fail-on worse):") for line in told)
+    run(*folders)
+    run(folders[0], folders[0], "--fail-on", "worse")
+    with pytest.raises(InputError, match="--fail-on: received 'repair'; allowed: worse"):
+        run(*folders, "--fail-on", "repair")
+
+
 def test_one_audit_is_refused(folders):
     with pytest.raises(InputError, match="two or more"):
         run(folders[0])

@@ -21,7 +21,7 @@ from poolscope.charts import short_name
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import check_folder, current_file, replaced_files, write_json
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Interval, signed
 from poolscope.results import Result, plain
 from poolscope.verdicts import LEVELS
 
@@ -96,6 +96,17 @@ class Comparison(Result):
         """One sentence for each later audit beside the first: how many answers ask for something, and what changed."""
         first, *others = self.names
         return [_headline(self, first, second) for second in others]
+
+    def worse(self) -> list[str]:
+        """What a later audit shows to be worse than the first: a search that finds less, and levels beyond chance."""
+        first, *others = self.names
+        told = []
+        for second in others:
+            row = _retrieval(self, second)
+            if row is not None and row.interval is not None and row.interval.high < 0:
+                told.append(f"{second}: {row.words} {signed(row.difference)} {row.interval}")
+            told += [f"{second}: {title}" for title in _changed(self, first, second)["Worse"]]
+        return told
 
     def _repr_html_(self) -> str:
         """The sentences about each pair, and the level and number of every question side by side; for notebooks."""
@@ -184,21 +195,11 @@ def _cell(answers: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _headline(comparison: Comparison, first: str, second: str) -> str:
-    rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
+    rows, own = _both(comparison, first, second)
     told = [_asks(rows[name].values()) for name in (second, first)]
     same = "as before" if told[0] == told[1] else f"where {first} has {told[1]}"
-    sentence = f"{second} against {first}: {told[0]}, {same}."
-    both = [key for key in rows[first] if key in rows[second] and key in QUESTIONS]
-    own = [key for key in both if not QUESTIONS[key].from_answers]
-    changed: dict[str, list[str]] = {"Better": [], "Worse": [], _WITHIN: []}
-    for key in own:
-        before, after = rows[first][key], rows[second][key]
-        if before["level"] == after["level"] or "unchecked" in (before["level"], after["level"]):
-            continue
-        better = LEVELS.index(after["level"]) < LEVELS.index(before["level"])
-        word = _WITHIN if _within_chance(comparison, before, after) else "Better" if better else "Worse"
-        changed[word].append(f"{QUESTIONS[key].title} ({before['level']} → {after['level']})")
-    for word, titles in changed.items():
+    sentence = f"{second} against {first}: {_finds(comparison, second)}{told[0]}, {same}."
+    for word, titles in _changed(comparison, first, second).items():
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     for word, here, there in (("No longer answered", first, second), ("Answered now", second, first)):
         titles = [
@@ -208,8 +209,49 @@ def _headline(comparison: Comparison, first: str, second: str) -> str:
         ]
         sentence += f" {word}: {', '.join(titles)}." if titles else ""
     compared = [row for row in comparison.differences if row.second == second]
+    if not compared:
+        return sentence
     beyond = sum(excludes_zero(row.interval) is True for row in compared)
-    return f"{sentence} {beyond} of {len(compared)} compared numbers differ by more than chance."
+    chance = f"chance alone gives about {len(compared) / 20:.1f}"
+    return f"{sentence} {beyond} of {len(compared)} compared numbers differ beyond their 95 % intervals; {chance}."
+
+
+def _both(comparison: Comparison, first: str, second: str) -> tuple[dict[str, dict[str, Mapping[str, Any]]], list[str]]:
+    """The answers of two audits by question, and the questions that both were asked, without those made of others."""
+    rows = {name: {row["key"]: row for row in comparison.answers if row["audit"] == name} for name in (first, second)}
+    both = [key for key in rows[first] if key in rows[second] and key in QUESTIONS]
+    return rows, [key for key in both if not QUESTIONS[key].from_answers]
+
+
+def _changed(comparison: Comparison, first: str, second: str) -> dict[str, list[str]]:
+    """Which questions have become better, worse, or crossed a threshold within chance, each with its levels."""
+    rows, own = _both(comparison, first, second)
+    changed: dict[str, list[str]] = {"Better": [], "Worse": [], _WITHIN: []}
+    for key in own:
+        before, after = rows[first][key], rows[second][key]
+        if before["level"] == after["level"] or "unchecked" in (before["level"], after["level"]):
+            continue
+        better = LEVELS.index(after["level"]) < LEVELS.index(before["level"])
+        word = _WITHIN if _within_chance(comparison, before, after) else "Better" if better else "Worse"
+        changed[word].append(f"{QUESTIONS[key].title} ({before['level']} → {after['level']})")
+    return changed
+
+
+def _retrieval(comparison: Comparison, second: str) -> DifferenceRow | None:
+    """The difference of what a search finds, with the queries or with halves of texts; None where it has none."""
+    names = {number.name for question in QUESTIONS.values() for number in question.numbers if number.retrieval}
+    compared = (row for row in comparison.differences if row.second == second and row.number in names)
+    return next((row for row in compared if row.interval is not None), None)
+
+
+def _finds(comparison: Comparison, second: str) -> str:
+    """Whether a search finds more or less, in words: levels tell of symptoms, and a ruined model may have few."""
+    row = _retrieval(comparison, second)
+    if row is None or row.interval is None:
+        return ""
+    found = "finds more" if row.interval.low > 0 else "finds less" if row.interval.high < 0 else ""
+    measured = f"{row.words} {signed(row.difference)} {row.interval}"
+    return f"it {found} ({measured}); " if found else f"whether it finds more or less cannot be told ({measured}); "
 
 
 def _within_chance(comparison: Comparison, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -56,7 +56,8 @@ class Number:
     `headline`: it says one thing of its own, so that `correlate` looks at it (no counts, floors or gains of repairs).
     `compared`: `compare` gives the difference of two audits, paired by `pair` where that can be; otherwise from both
     intervals (NAME_interval beside the number), as if the audits had nothing in common. `asked`: it is measured with
-    the user's queries where there are some, so that audits with other queries measured another thing.
+    the user's queries where there are some, so that audits with other queries measured another thing. `retrieval`: it
+    says how well a search finds, so that `compare` begins with it.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Number:
     compared: bool = True
     pair: Pairing | None = None
     asked: bool = False
+    retrieval: bool = False
 
 
 @dataclass(frozen=True)

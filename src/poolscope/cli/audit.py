@@ -221,10 +221,15 @@ def compare(
     output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
     no_page: Annotated[bool, switch("With --output: no comparison.html.", "--no-page")] = False,
     json: arguments.Json = None,
+    fail_on: Annotated[
+        str | None, option("worse", "Exit code 1 if a search finds less, or a level is worse beyond chance.")
+    ] = None,
 ) -> None:
     """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
     from poolscope.auditing.compare import LETTERS
 
+    if fail_on not in (None, "worse"):
+        raise InputError(f"--fail-on: received {fail_on!r}; allowed: worse.")
     screen = Screen(json)
     result = poolscope.compare(*audits)
     marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
@@ -239,6 +244,9 @@ def compare(
         result.save(output, page=not no_page)
     screen.put_result(result, json=json)
     screen.name_written(output)
+    if fail_on is not None and (worse := result.worse()):
+        screen.print(f"worse than {result.names[0]} (--fail-on worse): {'; '.join(worse)}", style="red")
+        raise typer.Exit(BEYOND)
 
 
 def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
@@ -282,7 +290,8 @@ def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Screen) 
     screen.print_table(levels)
     if marked:
         note = (
-            "† These audits measured different things here, so nothing is subtracted; the page (--output) names each."
+            "† These audits measured different things here, so that these numbers cannot be subtracted; what can be "
+            "stands below, and the page (--output) names each."
         )
         screen.say(note, style="dim")
 

@@ -133,8 +133,8 @@ QUESTION = Question(
     ],
     numbers=[
         Number("anisotropy", "mean cosine of all pairs", headline=True, pair=_pair_mean_cosine),
-        Number("split_half", "split-half retrieval, nDCG@10", pair=_pair_queries),
-        Number("query_ndcg", "retrieval with the queries, nDCG@10", pair=_pair_queries),
+        Number("split_half", "split-half retrieval, nDCG@10", pair=_pair_queries, retrieval=True),
+        Number("query_ndcg", "retrieval with the queries, nDCG@10", pair=_pair_queries, retrieval=True),
     ],
     gauges=[Gauge("mean_removal_gain", "nDCG@10 won by removing the mean", repair="cone_gain")],
 )
