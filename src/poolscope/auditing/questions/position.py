@@ -16,7 +16,7 @@ from poolscope.encoders.capabilities import takes_tokens
 from poolscope.errors import InputError
 from poolscope.evaluation import split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.intervals import Estimate, Interval, signed
 from poolscope.texts import Pairs, read_texts
 from poolscope.verdicts import Verdict
 
@@ -29,18 +29,21 @@ _LEAST_CHUNK = 16  # tokens of the shortest chunk that is worth a suggestion
 def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
     """Does the similarity fall when the segment moves from the first place to the worst of the others?
 
-    The number is the loss as a share of the similarity at the first place. `watch` where its interval lies above 0 and
-    it reaches the threshold; `repair` where the whole interval lies beyond the second one and the rank falls with it.
-    `unchecked` where the interval holds 0, and the loss reaches a threshold all the same or may be a `repair`.
+    The number is the loss as a share of the lead that the first place has over documents without an answer: in a cone
+    all of them score high, and a loss that costs ranks is a small share of the cosine itself. `watch` where its
+    interval lies above 0 and it reaches the threshold; `repair` where the whole interval lies beyond the second one and
+    the rank falls with it. `unchecked` where the interval holds 0, and the loss reaches a threshold all the same or may
+    be a `repair`.
     """
     start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
     evidence = tuple(_place_sentence(result, row) for row in result.places)
-    base = start.similarity.value or 0.0
-    loss = worst.change.scaled(-1 / base) if base > 0 else Estimate(None)  # there is no similarity to lose
+    base = (start.similarity.value or 0.0) - result.unrelated
+    loss = worst.change.scaled(-1 / base) if base > 0 else Estimate(None)  # there is no lead to lose
     if loss.value is None:
         sentence = (
             f"Whether an answer is lost by its place cannot be judged here: its cosine with its query is "
-            f"{start.similarity.value:.3f} at the {_place(start.position)} already."
+            f"{start.similarity.value:.3f} at the {_place(start.position)} already, and that of documents without it "
+            f"{result.unrelated:.3f}."
         )
         return Verdict("unchecked", sentence, evidence=evidence)
     judged = _judged(worst, loss.value, loss.interval, thresholds)
@@ -109,17 +112,17 @@ def _sentence(result: PositionProbe, worst: SegmentRow, loss: float) -> str:
     document = f"a document of {result.tokens:,} tokens"
     if change.interval is not None and change.interval.high < 0:
         return (
-            f"An answer at the {where} of {document} is {loss:.0%} less similar to its query than at the {first} "
-            f"(cosine {change.value:+z.3f} {change.interval})."
+            f"An answer at the {where} of {document} loses {loss:.0%} of the lead over documents without it that it "
+            f"has at the {first} (cosine {signed(change.value or 0.0)} {change.interval})."
         )
     if change.interval is not None and change.interval.low > 0:
         return (
             f"An answer is nowhere less similar to its query than at the {first} of {document} (at the {where}, "
-            f"cosine {change.value:+z.3f} {change.interval})."
+            f"cosine {signed(change.value or 0.0)} {change.interval})."
         )
     return (
         f"Answers at the {where} and at the {first} of {document} cannot be told apart by their similarity "
-        f"(cosine {change.value:+z.3f}{'' if change.interval is None else f' {change.interval}'})."
+        f"(cosine {signed(change.value or 0.0)}{'' if change.interval is None else f' {change.interval}'})."
     )
 
 
@@ -224,10 +227,16 @@ QUESTION = Question(
     thresholds=[
         Threshold(
             "position_watch",
-            0.05,
-            "Loss of similarity when the answer moves from the start to the end: a third of published worst cases.",
+            0.1,
+            "Share of its lead over other documents that an answer loses from the start to the end: a third of "
+            "published worst cases, of which the lead is about half of the cosine.",
         ),
-        Threshold("position_repair", 0.15, "The size of published worst cases, while the rank falls with it."),
+        Threshold(
+            "position_repair",
+            0.3,
+            "The size of published worst cases, 15 % of the cosine and twice that of the lead, while the rank falls "
+            "with it.",
+        ),
     ],
     numbers=[Number("position_drop", _NUMBER, headline=True, asked=True)],
     tables={

@@ -313,7 +313,8 @@ class PositionProbe(LengthPart):
 
     The rank is among the same documents without any segment, one for every query; those that hold a document that is
     relevant to the query are no foils for it. `among` is the mean number of documents that take part in a
-    ranking, the one with the segment included. Intervals are over queries.
+    ranking, the one with the segment included, and `unrelated` the mean cosine of the queries with the others: what
+    a document without an answer scores, and high where all vectors lie in one cone. Intervals are over queries.
     """
 
     queries: int
@@ -322,6 +323,7 @@ class PositionProbe(LengthPart):
     among: float
     places: tuple[SegmentRow, ...]
     encoded_tokens: int
+    unrelated: float = 0.0
 
     table_of = "places"
 
@@ -406,14 +408,16 @@ def position_probe(
     foils, *placed = np.split(encoded, len(positions) + 1)
     rows: list[SegmentRow] = []
     base: tuple[Array, Array] | None = None
+    without = units @ foils.T
     for place, vectors in zip(positions, placed, strict=True):
         similarity = np.einsum("ij,ij->i", units, vectors)
-        rank = 1.0 + ((units @ foils.T > similarity[:, None]) & foreign).sum(axis=1)
+        rank = 1.0 + ((without > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
         rows.append(segment_row(place, similarity, rank, base))
     cost = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
-    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost)
+    unrelated = float(without[foreign].mean()) if foreign.any() else 0.0
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost, unrelated)
 
 
 def _sizes(inputs: TokenInputs, segment: int | None, longest: int) -> tuple[int, int]:
