@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -13,12 +14,14 @@ import pytest
 import poolscope
 from audit_data import ASKED, bag_of_words, in_a_cone, sentences, topics
 from poolscope.auditing.compare import compare
-from poolscope.auditing.question import KINDS, NOT_APPLICABLE
+from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Thresholds
+from poolscope.auditing.questions import scores
 from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder, encode
 from poolscope.errors import InputError, StoreError
+from poolscope.metrics.scores import score_distribution
 from poolscope.results import Result
 from poolscope.verdicts import LEVELS
 from tiny_models import tiny_model, tiny_tokenizer
@@ -499,3 +502,20 @@ def test_every_trial_is_named_in_the_evidence(encoder, texts):
     assert found.verdict.level != "ok"
     notes = [note for note in found.verdict.evidence if "split-half self-retrieval" in note]
     assert [note.split(",")[0] for note in notes] == ["Temperature 0.8", "Smaller chunks"]
+
+
+def test_a_model_that_gives_all_texts_one_vector_is_to_be_changed():
+    def one_vector(batch):
+        return [np.ones((3, 4), np.float32) for _ in batch]
+
+    found = audit(one_vector, topics(60))
+    assert found["scores"].verdict.level == "repair"
+    assert "All 60 texts have one vector" in found["scores"].verdict.sentence
+    assert found["decision"].action.kind == "change"
+    assert "removing the mean was not tried" in found["cone"].verdict.sentence
+
+
+def test_a_cut_off_near_one_is_written_so_that_pairs_pass():
+    narrow = np.random.default_rng(0).normal(size=(80, 16)) * 0.03 + 1
+    said = scores.judge(score_distribution(narrow), Thresholds())
+    assert re.search(r"cut at 0\.99\d+, and 1 % of random pairs still pass", said.sentence)

@@ -220,7 +220,7 @@ def test_stored_vectors_that_are_made_anew_come_before_what_was_measured_on_them
     ]
     decided = decide(found.subject, [*others, stale])
     assert decided.tables["actions"]["question"].to_pylist() == [15, 9, 1]
-    assert "hold for the vectors as they are stored, and change with question 15" in decided.verdict.sentence
+    assert "hold for the vectors as they are, and change with question 15" in decided.verdict.sentence
     assert AGAIN in decided.verdict.sentence
     many = [answer(name) for name in ("cone", "long", "position")]
     assert decide(found.subject, [*others, *many, stale]).action.kind == "configure"  # nothing against the model

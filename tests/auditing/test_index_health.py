@@ -73,7 +73,7 @@ def test_vectors_that_must_be_encoded_again_come_before_their_cut_off_and_their_
     found = audit(pool(clouds, "cls"), TEXTS, reference=encoder)
     assert found["scores"].verdict.level == found["drift"].verdict.level == "repair"
     assert found["decision"].action == found["drift"].action
-    assert "hold for the vectors as they are stored, and change with question 15" in found["decision"].verdict.sentence
+    assert "hold for the vectors as they are, and change with question 15" in found["decision"].verdict.sentence
     stored = pool(clouds)
     stored[:10] = np.nan
     broken = audit(stored, TEXTS)

@@ -215,7 +215,12 @@ def mean_removal_trial(subject: Subject) -> Trial:
     if isinstance(task, str):
         return Trial(name, f"whether removing the mean helps was not tried: {task}.")
     repair = Repair(vectors=MeanRemoval())
-    return task.try_vectors(repair, task.learnt_from, name=name, doing="removing the mean by projection")
+    try:
+        return task.try_vectors(repair, task.learnt_from, name=name, doing="removing the mean by projection")
+    except InputError:  # some vectors are the mean, and nothing would be left of them
+        return Trial(
+            name, "removing the mean was not tried: nothing would be left of some vectors, which are the mean."
+        )
 
 
 def temperature_trial(subject: Subject) -> Trial:

@@ -15,7 +15,7 @@ from poolscope.charts import COLOURS, GREY, curve, panel
 from poolscope.errors import InputError, require
 from poolscope.metrics.scores import isotropic_quantile
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_estimate
+from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, score_text, share_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, column_rows, origin, provenance
 
@@ -79,7 +79,7 @@ class QueryScores(Result):
         kept = f"{self.recall.known:.0%} of the answers; {self.precision.known:.0%} of what passes is one"
         return (
             f"Queries score {means}, on average.",
-            f"A cut-off of {self.cut_off.known:.2f} lets {self.share} of the others pass and keeps {kept}.",
+            f"A cut-off of {score_text(self.cut_off.known)} lets {self.share} of the others pass and keeps {kept}.",
         )
 
     def rows(self) -> list[dict[str, Any]]:

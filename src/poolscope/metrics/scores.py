@@ -18,7 +18,7 @@ from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, shor
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import equal_bins
-from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval
+from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval, score_text
 from poolscope.numbers.ranking import drawn_units, unit_rows
 from poolscope.numbers.streaming import VectorDraw, marks_of
 from poolscope.results import Result, bulk, column_rows, origin, provenance
@@ -201,8 +201,8 @@ class ScoreDistribution(Result):
             return ()
         return (
             f"Two {pairs} score {self.mean.value:.2f} on average, and {100 * self.false_hits:.3g} % of such pairs "
-            f"score {self.cut_off.value:.2f} or more.",
-            f"The nearest other text of a text scores {self.nearest:.2f} (median).",
+            f"score {score_text(self.cut_off.value)} or more.",
+            f"The nearest other text of a text scores {score_text(self.nearest)} (median).",
         )
 
     def rows(self) -> list[dict[str, Any]]:

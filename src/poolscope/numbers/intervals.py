@@ -45,6 +45,18 @@ def signed(value: float) -> str:
     return format(value, "+.1g" if 1e-6 <= abs(value) < 0.0005 else "+z.3f")
 
 
+def score_text(value: float | None) -> str:
+    """A cosine in two decimals; near 1 in as many as tell it from 1, rounded down, so that as a cut-off it lets pass.
+
+    >>> [score_text(value) for value in (0.417, 0.994, 0.99985, 1.0)]
+    ['0.42', '0.994', '0.9998', '1.00']
+    """
+    if value is None or not 0.98 < value < 1 - 1e-7:
+        return "none" if value is None else f"{value:.2f}"
+    digits = int(np.ceil(-np.log10(1 - value)))
+    return f"{np.floor(value * 10**digits) / 10**digits:.{digits}f}"
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A number with its interval, and what the same statistic gives where there is nothing to find.

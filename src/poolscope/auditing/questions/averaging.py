@@ -35,7 +35,7 @@ from poolscope.metrics.socm.confusable import Confusion
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import trace_scores
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult, pairs_figure
-from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval
+from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval, score_text
 from poolscope.numbers.items import carriers, pair_carriers
 from poolscope.report import PairExplorer, pair_explorer
 from poolscope.verdicts import Verdict
@@ -220,7 +220,7 @@ def _confused_note(alike: Confusion, documents: str, *, asked: bool) -> str:
     if not asked:
         unrelated = "unrelated" if documents else "random"
         reached = f"the cut-off of {unrelated} pairs" if alike.placed else "the highest score seen"
-        kind = f"with a cosine of {alike.cut_off:.2f} or more, {reached}"
+        kind = f"with a cosine of {score_text(alike.cut_off)} or more, {reached}"
     drawn = f" ({len(alike):,} of them measured)" if len(alike) < alike.count else ""
     which = f"{'1 pair' if alike.count == 1 else f'{alike.count:,} pairs'}{documents} {kind}{drawn}"
     if not alike.enough:

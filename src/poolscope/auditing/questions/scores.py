@@ -15,10 +15,13 @@ from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST
 from poolscope.auditing.subject import Subject
 from poolscope.metrics.queries import QueryScores, query_scores
 from poolscope.metrics.scores import ScoreDistribution, scores_figure
-from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.intervals import Estimate, Interval, score_text
 from poolscope.verdicts import Verdict
 
 OTHER_SHARE = "no interval: cut-offs for different shares of false hits"
+
+# Vectors of length 1 whose numbers differ by less are one vector, rounded.
+_ONE_VECTOR = 1e-6
 
 ALL_RELEVANT = "Your queries name every text as an answer: no wrong pair says where to cut, so pairs of texts do."
 
@@ -34,7 +37,7 @@ def answer(subject: Subject) -> Answer:
     everything: tuple[str, ...] = ()
     if queries is not None and not queries.wrong_pairs:
         queries, everything = None, (ALL_RELEVANT,)
-    verdict = judge(scores, limits, queries)
+    verdict = judge(scores, limits, queries, collapsed=_collapsed(subject))
     tables = {"scores": pa.table({"low": scores.edges[:-1], "high": scores.edges[1:], "pairs": scores.counts})}
     draw = {"scores": scores.figure}
     if queries is not None:
@@ -104,11 +107,14 @@ def share_lost(recall: Estimate) -> Estimate:
 
 def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:
     """A cut-off of one's own, unless it would lose what is near; removing the mean too, where that won on trial."""
+    if verdict.basis == "counted":  # all vectors are one
+        step = "use another model or checkpoint, or mend this one: it gives all texts one vector"
+        return Action("change", step, None, "encode all texts again with it", renews="vectors")
     lost = queries is not None and verdict.basis in ("lost", "lost by estimate")
     if lost or (queries is None and _above_nearest(scores)):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
     else:
-        step = f"set the cut-off of your search to {verdict.value:.2f}"
+        step = f"set the cut-off of your search to {score_text(verdict.value)}"
     # As question 2 has it, a cone alone is nothing to repair: removing the mean must have won what it asks for there.
     if lost or subject.mean_removal.gain < subject.thresholds["cone_gain"]:
         return Action("configure", step, None, "a setting of your search; nothing is encoded again")
@@ -129,11 +135,20 @@ def _placed(cut_off: Estimate, limits: Thresholds) -> Verdict:
     return limits.judge("cut_off", cut_off.known, cut_off.interval)
 
 
-def judge(scores: ScoreDistribution, limits: Thresholds, queries: QueryScores | None = None) -> Verdict:
+def judge(
+    scores: ScoreDistribution, limits: Thresholds, queries: QueryScores | None = None, *, collapsed: bool = False
+) -> Verdict:
     """The cut-off against its thresholds; `unchecked` without an interval: too few pairs tell of so rare a share.
 
-    With `queries` it is the cut-off of queries, and what it loses of the relevant texts counts too.
+    With `queries` it is the cut-off of queries, and what it loses of the relevant texts counts too. `collapsed`: the
+    vectors of all texts are the same.
     """
+    if collapsed:
+        sentence = (
+            f"All {scores.texts:,} texts have one vector, but for rounding: every pair scores 1, and no search can "
+            f"tell them apart."
+        )
+        return Verdict("repair", sentence, scores.cut_off.value, None, scores.cut_off.floor, (), "counted")
     judged = _judge_pairs(scores, limits)
     return judged if queries is None else _judge_queries(queries, limits, judged.evidence)
 
@@ -154,21 +169,21 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     pair, pairs = ("Two texts of different documents", "such pairs") if known else ("Two random texts", "random pairs")
     sentence = f"{pair} score {scores.mean.value:.2f} on average (spread {scores.deviation:.2f})"
     if scores.placed:
-        sentence += f"; cut at {scores.cut_off.value:.2f}, and {scores.share} of {pairs} still pass."
+        sentence += f"; cut at {score_text(scores.cut_off.value)}, and {scores.share} of {pairs} still pass."
         if scores.cut_off.interval is None:
             sentence += f" {scores.pairs:,} pairs are too few to say how far that holds for others."
         if bounded:
+            below = score_text(scores.others_below)
             sentence += (
-                f" If those are related, as chunks of one document are (--group), {scores.others_below:.2f} or less "
-                f"would do; if they are only texts of one kind, it would not."
+                f" If those are related, as chunks of one document are (--group), {below} or less would do; if they "
+                f"are only texts of one kind, it would not."
             )
         if _above_nearest(scores):
-            sentence += (
-                f" Most texts would lose even their nearest text there, which scores {scores.nearest:.2f} (median)."
-            )
+            nearest = f"which scores {score_text(scores.nearest)} (median)"
+            sentence += f" Most texts would lose even their nearest text there, {nearest}."
     else:
         few = f"{scores.pairs:,} pairs are too few to place a cut-off for {scores.share} of them"
-        sentence += f"; {few}: the highest scores {scores.cut_off.value:.2f}."
+        sentence += f"; {few}: the highest scores {score_text(scores.cut_off.value)}."
     if verdict.at_least("watch"):
         common = f"Common cut-offs of {limits['cut_off_watch']:g}"
         use = "" if _above_nearest(scores) else ": use this one"
@@ -178,10 +193,16 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
     evidence = (
         f"{over}{'' if scores.mean.interval is None else f' {scores.mean.interval}'}.",
         *(() if known else (_random_pairs(scores),)),
-        f"The nearest other text of a text scores {scores.nearest:.2f} (median); identical texts score 1.",
+        f"The nearest other text of a text scores {score_text(scores.nearest)} (median); identical texts score 1.",
         f"Vectors without a preferred direction would need a cut-off of {scores.cut_off.floor:.2f}.",
     )
     return replace(verdict, sentence=sentence, floor=scores.cut_off.floor, evidence=evidence)
+
+
+def _collapsed(subject: Subject) -> bool:
+    """Are the vectors of all texts the same, up to single precision?"""
+    vectors = subject.vectors[subject.distinct]
+    return bool(np.abs(vectors - vectors[0]).max() < _ONE_VECTOR)
 
 
 def _bounded(scores: ScoreDistribution) -> bool:
@@ -199,7 +220,7 @@ def _random_pairs(scores: ScoreDistribution) -> str:
     return (
         f"{unknown}: {max(related.interval.low, 0):.2%} to {related.interval.high:.2%} of them score higher than a "
         f"normal tail of the rest predicts, as related ones do, and also those of a second language or kind; without "
-        f"them the cut-off lies at {scores.others_below:.2f} or below."
+        f"them the cut-off lies at {score_text(scores.others_below)} or below."
     )
 
 
@@ -215,7 +236,7 @@ def _judge_queries(queries: QueryScores, limits: Thresholds, of_pairs: tuple[str
     )
     if queries.placed:
         sentence = (
-            f"{where}; cut at {queries.cut_off.value:.2f}, and {queries.share} of the others still pass, with "
+            f"{where}; cut at {score_text(queries.cut_off.value)}, and {queries.share} of the others still pass, with "
             f"{queries.recall.value:.0%} of the relevant ones."
         )
         if verdict.level == "unchecked":
