@@ -33,6 +33,7 @@ Basis = Literal[
     "lost",  # all of the interval of what a cut-off loses lies beyond the threshold
     "lost by estimate",  # the estimate of it does
     "few texts",  # beyond the threshold because of a few texts, and less without them
+    "between texts",  # all of the interval lies beyond the threshold of a repair, but no query was asked
     "declared",  # read from what the model declares, not measured
 ]
 

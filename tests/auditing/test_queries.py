@@ -251,8 +251,9 @@ def test_short_answers_leave_the_probe_of_the_position_to_halves_of_long_texts(t
     long = [" ".join(random.choice(WORDS, 40)) for _ in range(40)]
     short = [f"{random.choice(WORDS)} {k}" for k in range(40)]
     first = 0 if answers == "long" else 40
-    queries = {f"{' '.join(random.choice(WORDS, 3))} {k}": [str(first + k)] for k in range(20)}
-    found = audit(str(save_model(tmp_path)), [*long, *short], queries=queries)["position"]
+    texts = [*long, *short]
+    queries = {f"{' '.join(texts[first + k].split()[:8])} {k}": [str(first + k)] for k in range(20)}
+    found = audit(str(save_model(tmp_path)), texts, queries=queries)["position"]
     assert found.number_name.endswith(by)
     halves = any("halves of the longest texts instead" in line for line in found.verdict.evidence)
     assert halves == (answers == "short")

@@ -48,7 +48,7 @@ def test_texts_that_repeat_another_are_left_out_of_pairs_slopes_and_trials(encod
 def test_many_duplicates_are_to_be_merged_first():
     texts = topics(40)
     found = audit(bag_of_words, [*texts, *texts[:20]], thresholds={"cut_off_watch": -2, "cut_off_repair": -1})
-    assert found["scores"].verdict.level == "repair"
+    assert found["scores"].basis == "between texts"
     assert (found["hubs"].verdict.level, found["hubs"].basis) == ("repair", "counted")
     assert found["decision"].action.kind == "merge"
     assert found["decision"].verdict.sentence.startswith(
@@ -113,14 +113,22 @@ def test_too_few_pairs_place_no_cut_off():
     assert scores.number_name == "highest score seen"
     assert "still pass" not in scores.verdict.sentence
     assert "780 pairs are too few" in scores.verdict.sentence
-    assert "use this one" not in scores.verdict.sentence
     assert (scores.verdict.level, scores.action) == ("unchecked", None)
 
 
 def test_a_cut_off_of_few_pairs_is_unchecked():
     limits = {"cut_off_watch": -2, "cut_off_repair": -1}
     assert audit(bag_of_words, topics(12), thresholds=limits)["scores"].verdict.level == "unchecked"
-    assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "repair"
+    assert audit(bag_of_words, topics(40), thresholds=limits)["scores"].verdict.level == "watch"
+
+
+def test_between_texts_no_cut_off_is_set():
+    """Queries are shorter than texts and score lower: what was measured between texts may let none of them pass."""
+    random = np.random.default_rng(0)
+    vectors = np.repeat(random.normal(size=(60, 48)), 2, axis=0) + 0.3 * random.normal(size=(120, 48)) + 3
+    found = audit(vectors)["scores"]
+    assert (found.verdict.level, found.basis, found.action.kind) == ("watch", "between texts", "undecided")
+    assert "--queries" in found.action.step
 
 
 def test_vectors_that_mean_nothing_are_called_so():

@@ -34,6 +34,7 @@ CERTAINTY: Mapping[Basis, str] = {
     "lost": "high: all of the 95 % interval of what the cut-off loses lies beyond the threshold",
     "lost by estimate": "moderate: what the cut-off loses lies beyond the threshold, but not all of its 95 % interval",
     "few texts": "moderate: a few texts carry the number; without them it is less serious",
+    "between texts": "moderate: measured between texts, and queries score otherwise: ask with yours (--queries)",
     "declared": "a sign: read from what the model declares, not measured",
 }
 # Halves of texts ask in the words of the texts, as users seldom do: what wins there may not win for them.

@@ -106,17 +106,27 @@ def share_lost(recall: Estimate) -> Estimate:
 
 
 def _action(subject: Subject, scores: ScoreDistribution, queries: QueryScores | None, verdict: Verdict) -> Action:
-    """A cut-off of one's own, unless it would lose what is near; removing the mean too, where that won on trial."""
+    """The cut-off of the queries, unless it would lose what is near; removing the mean too, where that won on trial.
+
+    Between texts no cut-off is advised: queries are shorter, and score lower with the texts that answer them.
+    """
     if verdict.basis == "counted":  # all vectors are one
         step = "use another model or checkpoint, or mend this one: it gives all texts one vector"
         return Action("change", step, None, "encode all texts again with it", renews="vectors")
     lost = queries is not None and verdict.basis in ("lost", "lost by estimate")
     if lost or (queries is None and _above_nearest(scores)):
         step = "let no cut-off decide: take the first hits of every query, and let a re-ranker or the reader choose"
+    elif queries is None:
+        step = (
+            f"ask with queries of your own (--queries) before you set a cut-off: {score_text(verdict.value)} is one "
+            f"between texts, and what queries score with their answers may lie below it"
+        )
     else:
         step = f"set the cut-off of your search to {score_text(verdict.value)}"
     # As question 2 has it, a cone alone is nothing to repair: removing the mean must have won what it asks for there.
     if lost or subject.mean_removal.gain < subject.thresholds["cone_gain"]:
+        if queries is None and not _above_nearest(scores):
+            return Action("undecided", step, None, "encode the queries")
         return Action("configure", step, None, "a setting of your search; nothing is encoded again")
     return Action(
         "repair", f"{step}, or {MEAN_REMOVAL}, which helps on trial", subject.command("tune"), MEAN_REMOVAL_COST
@@ -149,7 +159,7 @@ def judge(
             f"tell them apart."
         )
         return Verdict("repair", sentence, scores.cut_off.value, None, scores.cut_off.floor, (), "counted")
-    judged = _judge_pairs(scores, limits)
+    judged = _judge_pairs(scores, limits).at_most_watch("between texts")
     return judged if queries is None else _judge_queries(queries, limits, judged.evidence)
 
 
@@ -186,8 +196,7 @@ def _judge_pairs(scores: ScoreDistribution, limits: Thresholds) -> Verdict:
         sentence += f"; {few}: the highest scores {score_text(scores.cut_off.value)}."
     if verdict.at_least("watch"):
         common = f"Common cut-offs of {limits['cut_off_watch']:g}"
-        use = "" if _above_nearest(scores) else ": use this one"
-        sentence += f" {common} do not hold here{use}." if known else f" {common} let more random pairs pass."
+        sentence += f" {common} do not hold here." if known else f" {common} let more random pairs pass."
     of = f" of {scores.documents:,} documents, pairs of one document left out" if known else ""
     over = f"{scores.pairs:,} pairs of {scores.texts:,} texts{of}; mean {scores.mean.value:.3f}"
     evidence = (
@@ -330,7 +339,7 @@ QUESTION = Question(
             "cut_off_repair",
             0.9,
             "Less than a tenth of the scale is left for everything that is related: thresholds set by hand do not "
-            "hold.",
+            "hold. Only your queries can show it: between texts it is watched.",
         ),
         Threshold(
             "lost_watch",
