@@ -140,6 +140,8 @@ def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> 
             return Part(where, len(rows), 0, mean)
         if len(rows) == len(texts) and 2 * len(others) > len(rows) and whole.order is not None:
             return Part(where, len(rows), len(others), mean, whole, whole=True)
+        if len(rows) == len(texts) and _explains_all(whole):  # also rows that it moved too little to deviate
+            return Part(where, len(rows), len(others), mean, whole, whole=True)
         if len(others) >= EXPLAINS * len(rows):
             match = matched(rows)
             if len(others) == len(rows) or (match.best is not None and match.best.explains):
@@ -164,6 +166,11 @@ def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> 
         parts=parts,
         change=change,
     )
+
+
+def _explains_all(match: RuntimeMatch) -> bool:
+    """Does one cause explain all rows, which are not as the model declares?"""
+    return match.best is not None and match.best.explains and match.own.share < EXPLAINS
 
 
 def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
@@ -229,13 +236,17 @@ def _cause(part: Part) -> str:
 
 
 def _action(measured: Drift) -> Action:
-    cost = "encode those rows again"
+    cost, part = "encode those rows again", measured.main
+    by = f", where what wrote them {part.cause.words}" if part.cause is not None and part.cause.explains else ""
     if measured.change is not None:
-        step = "encode the rows on the wrong side of the change again, with one model, prompt and pooling for all"
-        return Action("configure", step, None, cost, renews="vectors")
-    part = measured.main
+        row = measured.rows[measured.change.position]
+        side = "from" if measured.change.after < measured.change.before else "before"
+        step = (
+            f"encode the rows {side} about row {row:,}{' on' if side == 'from' else ''} again{by}: one model, prompt "
+        )
+        return Action("configure", f"{step}and pooling for all", None, cost, renews="vectors")
     if part.match is not None and not part.whole:
-        step = "encode the rows that deviate again (first in table drift), as the others were"
+        step = f"encode the rows that deviate again (first in table drift){by}, as the others were"
         if measured.total > part.rows:
             step += f"; {part.rows:,} of {measured.total:,} rows were compared, and --trial {measured.total} does all"
         return Action("configure", step, None, cost, renews="vectors")

@@ -72,7 +72,9 @@ def answer(subject: Subject) -> Answer:
     start, end = result.places[0], result.places[-1]
     verdict = judge(result, subject.thresholds)
     if verdict.value is None:
-        return Answer.unchecked("position", "documents without the answers score as high as those with them, even at the start")
+        return Answer.unchecked(
+            "position", "documents without the answers score as high as those with them, even at the start"
+        )
     notes: tuple[str, ...] = (note,)
     if subject.pooling != "mean":
         notes = (*notes, "Measured on the mean of the tokens, which this model does not use.")
