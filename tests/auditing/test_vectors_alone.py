@@ -166,3 +166,17 @@ def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
     answers = [replace(each, verdict=replace(each.verdict, level="ok")) for each in found.answers[:-1]]
     decision = QUESTIONS["decision"].answer(found.subject, answers)
     assert (decision.action.kind, decision.action.command) == ("keep", f"poolscope audit {path} --reference MODEL")
+
+
+@pytest.mark.parametrize(
+    ("raw", "distance", "level"), [(40, "dot", "repair"), (40, "cosine", "ok"), (120, "dot", "watch")]
+)
+def test_vectors_that_are_partly_normalised_are_a_mixture(raw, distance, level):
+    """All of them at other lengths may be what a model was trained for; some of them are not."""
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(120, 16))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[:raw] *= random.uniform(2, 8, (raw, 1))
+    found = audit(vectors, distance=distance)["norms"].verdict
+    assert found.level == level
+    assert ("80 of 120 vectors have the length 1 and the others do not" in found.sentence) == (level == "repair")

@@ -6,6 +6,7 @@ import hashlib
 import heapq
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -142,9 +143,11 @@ class Texts(Sequence[str]):
                 "with labels, one label. Pass tuples of the same length."
             )
         if len(set(self.ids)) != len(self.ids):
+            twice = [name for name, count in Counter(self.ids).items() if count > 1]
             raise InputError(
-                f"received {len(self.ids)} ids of which {len(set(self.ids))} are distinct; an id names "
-                "exactly one text. Number the texts or pass unique ids."
+                f"received {len(self.ids)} ids of which {len(set(self.ids))} are distinct (more than once: "
+                f"{', '.join(map(shorten, twice[:3]))}); an id names exactly one text. Number the texts or pass unique "
+                f"ids."
             )
 
     def __len__(self) -> int:

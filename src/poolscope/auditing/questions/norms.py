@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+
 from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.metrics.spectrum import Norms, norms
+from poolscope.metrics.spectrum import NORMALISED, Norms, norms
 from poolscope.numbers.intervals import Estimate
 from poolscope.verdicts import Verdict
 
+_MIXED = 0.02  # share of vectors of length 1 from which on they are no exceptions
 _NAMES = {"cosine": "cosine", "dot": "inner product", "l2": "Euclidean distance"}
 
 
@@ -17,9 +22,10 @@ def answer(subject: Subject) -> Answer:
         return Answer.unchecked("norms", "neighbours need three different vectors or more")
     measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
     distance = None if subject.collection is None else subject.collection.distance
+    declared = subject.reference is not None and "Normalize" in subject.reference.card.after
     return Answer(
         "norms",
-        judge(measured, subject.thresholds, distance),
+        judge(measured, subject.thresholds, distance, declared=declared),
         {
             "norm_median": measured.median,
             "norm_variation": measured.variation,
@@ -46,8 +52,12 @@ def _other(measured: Norms, distance: str | None) -> str:
     return "dot" if measured.by_dot.known >= measured.by_l2.known else "l2"
 
 
-def judge(measured: Norms, limits: Thresholds, distance: str | None = None) -> Verdict:
-    """Lengths matter where the search goes by them: with cosine in use, or one length, they do not."""
+def judge(measured: Norms, limits: Thresholds, distance: str | None = None, *, declared: bool = False) -> Verdict:
+    """Lengths matter where the search goes by them: with cosine in use, or one length, they do not.
+
+    A model may be trained for an inner product, so that other lengths are `watch` at most, unless the model is
+    `declared` to bring its vectors to length 1, or some of these vectors have that length and others do not.
+    """
     other = _other(measured, distance)
     changed: Estimate = measured.by_dot if other == "dot" else measured.by_l2
     size = f"{measured.median:.3g}" if measured.median < 1000 else f"{measured.median:,.0f}"
@@ -66,11 +76,19 @@ def judge(measured: Norms, limits: Thresholds, distance: str | None = None) -> V
         return Verdict("ok", sentence, changed.value, changed.interval, 0.0, evidence)
     used = f"the {_NAMES[other]} in use" if distance else _NAMES[other]
     sentence = f"{lengths}: {used} changes {changed.value:.0%} of the ten nearest by cosine."
-    basis = judged.basis
+    count = int((np.abs(measured.lengths - 1) < NORMALISED).sum())
+    mixed = _MIXED < count / measured.vectors < 1 - _MIXED
+    if mixed:
+        sentence += f" {count:,} of {measured.vectors:,} vectors have the length 1 and the others do not."
+    if declared:
+        sentence += " The model that is named brings its vectors to the length 1."
+    if not (mixed or declared):
+        judged = judged.at_most_watch("untried")
     if distance is None:
         sentence += " Which of them your search goes by is not known here (--distance)."
-        basis = None if basis is None else "untried"
-    return Verdict(judged.level, sentence, changed.value, changed.interval, 0.0, evidence, basis)
+        judged = judged.at_most_watch("untried")
+        judged = judged if judged.basis is None else replace(judged, basis="untried")
+    return Verdict(judged.level, sentence, changed.value, changed.interval, 0.0, evidence, judged.basis)
 
 
 def _evidence(measured: Norms, distance: str | None) -> tuple[str, ...]:
@@ -104,7 +122,12 @@ QUESTION = Question(
             0.1,
             "One of the ten nearest by cosine is another by the distance in use: a model trained for one of them is "
             "searched by the other.",
-        )
+        ),
+        Threshold(
+            "distance_repair",
+            0.3,
+            "Three of the ten are others, and the vectors of the model have one length, or some of these vectors do.",
+        ),
     ],
     judged_on="distance",
     numbers=[Number("norm_variation", "variation of the lengths", compared=False)],
