@@ -65,16 +65,6 @@ def test_a_step_from_few_answers_says_how_few_they_are(found):
     assert "question 2 could not, because reasons" in (decided.verdict.sentence)
 
 
-@pytest.mark.parametrize(("low", "told"), [(-0.03, True), (0.01, False)])
-def test_shorter_chunks_are_not_said_to_help_where_the_trial_did_not_show_it(found, low, told):
-    gain = {"smaller_chunks_gain": 0.02, "smaller_chunks_gain_interval": replace(INTERVAL, low=low, high=0.07)}
-    tried = replace(answer("long", "watch"), numbers=gain)
-    for first in (answer("position", kind="re-chunk"), answer("truncation", kind="re-chunk")):
-        sentence = decide(found.subject, [first, tried]).verdict.sentence
-        doubt = "that shorter chunks help is not shown: halving them changes nDCG@10 by +0.020 [-0.030, +0.070]"
-        assert (doubt in sentence) == (told and first.key == "position")
-
-
 def test_every_basis_has_words_of_its_own():
     assert set(CERTAINTY) == set(get_args(Basis))
     assert len(set(CERTAINTY.values())) == len(CERTAINTY)

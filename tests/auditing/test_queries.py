@@ -23,7 +23,8 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import resolve_prompt
 from poolscope.encoders.capabilities import options_of
 from poolscope.errors import InputError
-from poolscope.evaluation import Trial
+from poolscope.evaluation import Evaluation, Trial
+from poolscope.evaluation.scores import compared
 from poolscope.verdicts import Verdict
 from tiny_models import WORDS, declare, save_model
 
@@ -268,12 +269,28 @@ def test_the_position_is_asked_in_documents_as_long_as_texts_are(tmp_path):
     assert int(re.search(r"document of (\d+) tokens", found.verdict.sentence)[1]) < 30
 
 
-def test_no_shorter_chunks_were_tried_for_the_position(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("gains", "level", "basis", "kind"),
+    [
+        ([0.1, 0.2] * 60, "repair", "trial", "re-chunk"),
+        ([0.05, -0.05, 0, 0] * 100, "watch", "no cure", "keep"),
+        (None, "watch", "untried", "re-chunk"),
+    ],
+)
+def test_the_position_is_repaired_only_where_shorter_chunks_help(tmp_path, monkeypatch, gains, level, basis, kind):
     lost = Verdict("repair", "…", 0.3, basis="interval")
     monkeypatch.setattr(position, "judge", lambda *_: lost)
+    trial = Trial("smaller chunks", "it was not tried.")
+    if gains is not None:
+        scores = [
+            Evaluation("task", "nDCG@10", "queries", np.array(rows)[:, None]) for rows in (0 * np.array(gains), gains)
+        ]
+        trial = compared("smaller chunks", *scores, doing="halving the chunks")
+    monkeypatch.setattr(subject, "chunk_trial", lambda _: trial)
     texts = [" ".join(np.random.default_rng(k).choice(WORDS, 24)) for k in range(40)]
     found = audit(str(save_model(tmp_path)), texts, trial_texts=0)["position"]
-    assert (found.verdict.level, found.basis) == ("repair", "untried")
+    assert (found.verdict.level, found.basis, found.action.kind) == (level, basis, kind)
+    assert trial.sentence[1:] in found.verdict.sentence
 
 
 def test_saved_audits_keep_what_the_queries_said(result, tmp_path):

@@ -19,6 +19,7 @@ from poolscope.auditing.searches import (
     Mistakes,
     QueryTask,
     SearchTask,
+    chunk_trial,
     cut_halves,
     mean_removal_trial,
     mistakes,
@@ -228,6 +229,11 @@ class Subject:
     def anew(self) -> SearchTask | str:
         """The same for trials that encode texts anew: some of the queries, with few texts."""
         return on_trial(self, self.search) if isinstance(self.search, QueryTask) else self.search
+
+    @cached_property
+    def smaller_chunks(self) -> Trial:
+        """The trial of chunks half as long."""
+        return chunk_trial(self)
 
     @cached_property
     def mean_removal(self) -> Trial:

@@ -196,24 +196,12 @@ def _keep(subject: Subject, answers: Sequence[Answer], within: Sequence[Answer])
     return action, f"Keep {subject.card.name} as it is: nothing to repair on {texts} ({_listed(rests)}).", _OF_KEEPING
 
 
-def _unproven(first: Answer, answers: Sequence[Answer]) -> str:
-    """What a trial says against shorter chunks, where these are the first step and it did not show that they help."""
-    numbers = next((each.numbers for each in answers if each.numbers.get("smaller_chunks_gain") is not None), None)
-    if first.key != "position" or numbers is None:
-        return ""
-    gain, interval = numbers["smaller_chunks_gain"], numbers.get("smaller_chunks_gain_interval")
-    if interval is not None and interval.low > 0:
-        return ""
-    ends = "" if interval is None else f" [{interval.low:+z.3f}, {interval.high:+z.3f}]"
-    return f"; that shorter chunks help is not shown: halving them changes nDCG@10 by {gain:+z.3f}{ends}"
-
-
 def _first(open_answers: Sequence[Answer], answers: Sequence[Answer], *, asked: bool) -> tuple[Action, str, str]:
     """The first step: that of the first answer, or another model where many of all `answers` are to be repaired."""
     first = open_answers[0]
     action = first.action or Action("repair", "look at this answer", None, "not known")
     broken = [each for each in open_answers if each.verdict.level == "repair"]
-    sure = certainty(first, asked=asked) + _unproven(first, answers)
+    sure = certainty(first, asked=asked)
     # Numbers of wrong vectors, or of texts that repeat each other or are cut off, say nothing against the model.
     if len(broken) >= CHANGE_FROM and first.key != "pooling" and action.kind != "merge" and not action.renews:
         sure = _OF_CHANGE

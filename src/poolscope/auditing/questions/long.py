@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, TableView, Threshold, Thresholds
-from poolscope.auditing.searches import chunk_trial, judged_by, temperature_trial
+from poolscope.auditing.searches import judged_by, temperature_trial
 from poolscope.auditing.subject import Subject
 from poolscope.clouds.vectors import WORDS
 from poolscope.errors import InputError
@@ -134,7 +134,7 @@ def answer(subject: Subject) -> Answer:
             "long", "too few texts are of clearly different lengths (a few far longer ones do not count)"
         )
     rises = judge(profile, thresholds).at_least("watch")
-    trials = [temperature_trial(subject), chunk_trial(subject)] if rises else []
+    trials = [temperature_trial(subject), subject.smaller_chunks] if rises else []
     shift = _shift(subject) if rises else None
     verdict = judge(profile, thresholds, shift=shift, trials=trials)
     repeats = subject.repeats() if subject.whole is None else (f"The profile is of all {profile.texts:,} texts.",)

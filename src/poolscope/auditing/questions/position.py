@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds, by_queries
-from poolscope.auditing.searches import QueryTask
+from poolscope.auditing.searches import QueryTask, judged_by
 from poolscope.auditing.subject import Subject
 from poolscope.encoders.batching import TokenInputs
 from poolscope.encoders.capabilities import takes_tokens
 from poolscope.errors import InputError
-from poolscope.evaluation import split_half
+from poolscope.evaluation import Trial, split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate, Interval, signed
 from poolscope.texts import Pairs, read_texts
@@ -84,19 +84,39 @@ def answer(subject: Subject) -> Answer:
         "position_rank_start": start.rank.value,
         "position_rank_end": end.rank.value,
     }
+    trial = subject.smaller_chunks if verdict.at_least("watch") else None
+    if trial is not None:
+        verdict = _with_a_cure(verdict, trial, subject.thresholds["length_gain"])
+    verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
+    tables, draw = {"position": result.to_table()}, {"position": result.figure}
+    number_name, action = by_queries(_NUMBER, asked), _action(subject, result, verdict)
+    return Answer("position", verdict, numbers, action, number_name=number_name, tables=tables, draw=draw)
+
+
+def _with_a_cure(verdict: Verdict, trial: Trial, least: float) -> Verdict:
+    """The verdict beside a trial of shorter chunks: that the place matters is measured, that these help must be too."""
+    judged = judged_by([trial], least)
+    tried = f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip()
+    level = verdict.level if judged.level == "repair" else "watch"
+    evidence = (*verdict.evidence, *trial.evidence)
+    basis = verdict.basis if verdict.basis == "harmless" else judged.basis
+    return replace(verdict, level=level, sentence=f"{verdict.sentence} {tried}", evidence=evidence, basis=basis)
+
+
+def _action(subject: Subject, result: PositionProbe, verdict: Verdict) -> Action:
+    """Shorter chunks, unless they were tried and win nothing."""
+    if verdict.basis == "no cure":
+        step = "keep the chunks, as halving them wins nothing here, and put what matters at their start"
+        return Action("keep", step, None, "nothing is encoded again")
+    if verdict.basis == "too few":
+        return subject.more_on_trial([subject.smaller_chunks], subject.thresholds["length_gain"])
     shorter = result.tokens // 2
-    action = Action(
+    return Action(
         "re-chunk",
         "cut chunks so that what matters comes first, or use shorter chunks",
         subject.named.rechunk(tokens=shorter) if shorter >= _LEAST_CHUNK else None,
         "cut the texts again and encode them; no new model",
     )
-    # That the place matters is measured; that shorter chunks are found better is not.
-    basis = "untried" if verdict.basis in ("interval", "estimate") else verdict.basis
-    verdict = replace(verdict, evidence=(*verdict.evidence, *notes), basis=basis)
-    tables, draw = {"position": result.to_table()}, {"position": result.figure}
-    number_name = by_queries(_NUMBER, asked)
-    return Answer("position", verdict, numbers, action, number_name=number_name, tables=tables, draw=draw)
 
 
 def _judged(worst: SegmentRow, loss: float, interval: Interval | None, thresholds: Thresholds) -> Verdict:
