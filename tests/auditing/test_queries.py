@@ -260,6 +260,20 @@ def test_short_answers_leave_the_probe_of_the_position_to_halves_of_long_texts(t
     assert halves == (answers == "short")
 
 
+def test_a_header_of_all_texts_is_no_answer(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    texts = [f"the cat sat on a mat {' '.join(random.choice(WORDS, 30))}" for _ in range(40)]
+    queries = {f"{' '.join(text.split()[6:12])} {k}": [str(k)] for k, text in enumerate(texts[:20])}
+    asked = []
+    probe = position.position_probe
+    monkeypatch.setattr(
+        position, "position_probe", lambda *given, **how: asked.append(given[1]) or probe(*given, **how)
+    )
+    audit(str(save_model(tmp_path)), texts, queries=queries, trial_texts=0)
+    assert len(asked) == 1
+    assert not any(text.startswith("the cat sat on a mat") for text in asked[0].documents.texts)
+
+
 def test_the_position_is_asked_in_documents_as_long_as_texts_are(tmp_path):
     """Two long texts among forty say nothing of where an answer stands in the others."""
     random = np.random.default_rng(0)

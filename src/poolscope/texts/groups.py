@@ -21,6 +21,9 @@ from poolscope.texts.sources import open_table
 CHUNK_IDS = ("id", "_id", "chunk_id")
 """Columns of the ids of chunks, the usual name first."""
 
+BOILERPLATE = 4
+"""Words that texts share at an end, from which on they are named."""
+
 _CHUNK = re.compile(r"(.+)#\d+")
 
 
@@ -129,6 +132,21 @@ def shared_words(texts: Sequence[str], *, at_end: bool = False) -> tuple[str, in
         left = [row for row in left if len(row) > place + 1 and row[place] == word]
         words.append(word)
         sharing = count
+
+
+def without_boilerplate(texts: Sequence[str]) -> list[str]:
+    """The texts without the words that at least half of them begin with; a few words are a turn of phrase and stay.
+
+    >>> without_boilerplate(["Acme manual of pumps: oil", "Acme manual of pumps: how to weld", "Valves"])
+    ['oil', 'how to weld', 'Valves']
+    """
+    shared = shared_words(texts)[0].split()
+    if len(shared) < BOILERPLATE:
+        return list(texts)
+    return [
+        " ".join(words[len(shared) :]) if words[: len(shared)] == shared != words else text
+        for text, words in ((text, text.split()) for text in texts)
+    ]
 
 
 def plain_text(text: str) -> str:

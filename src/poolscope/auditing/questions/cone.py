@@ -16,11 +16,8 @@ from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
-from poolscope.texts.groups import shared_words
+from poolscope.texts.groups import BOILERPLATE, shared_words
 from poolscope.verdicts import Verdict
-
-# Words that texts share at an end, from which on they are named: fewer are a turn of phrase.
-_BOILERPLATE = 4
 
 
 def answer(subject: Subject) -> Answer:
@@ -58,7 +55,7 @@ def _boilerplate(subject: Subject) -> str:
     texts, sentences = [subject.texts[k] for k in subject.distinct], []
     for verb, at_end in (("begin", False), ("end", True)):
         words, count = shared_words(texts, at_end=at_end)
-        if len(words.split()) >= _BOILERPLATE:
+        if len(words.split()) >= BOILERPLATE:
             same = f"the same {len(words.split())} words ({shorten(words)})"
             sentences.append(f"{count:,} of {len(texts):,} different texts {verb} with {same}.")
     return " ".join([*sentences, "A search without these words was not tried."]) if sentences else ""

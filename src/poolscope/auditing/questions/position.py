@@ -18,6 +18,7 @@ from poolscope.evaluation import Trial, split_half
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate, Interval, signed
 from poolscope.texts import Pairs, read_texts
+from poolscope.texts.groups import without_boilerplate
 from poolscope.verdicts import Verdict
 
 # The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
@@ -196,10 +197,11 @@ def _query_pairs(subject: Subject, task: QueryTask) -> tuple[Pairs, int, int] | 
     idle = task.task.idle[np.argsort(subject.marks[task.task.idle], kind="stable")][:_PROBE_TEXTS]
     counted = replace(task.task, relevant=task.task.relevant[task.best], grades=None, answers=None)
     part = counted.part(np.arange(counted.units), np.sort(idle))
-    sizes = _sizes(subject, [part.documents[k] for k in np.unique(part.relevant[:, 1])])
+    documents = without_boilerplate(part.documents)  # a header is no answer
+    sizes = _sizes(subject, [documents[k] for k in np.unique(part.relevant[:, 1])])
     if sizes is None:
         return None
-    return Pairs(read_texts(list(part.queries)), read_texts(list(part.documents)), part.relevant), *sizes
+    return Pairs(read_texts(list(part.queries)), read_texts(documents), part.relevant), *sizes
 
 
 def _sizes(subject: Subject, documents: Sequence[str]) -> tuple[int, int] | None:
