@@ -180,3 +180,16 @@ def test_vectors_that_are_partly_normalised_are_a_mixture(raw, distance, level):
     found = audit(vectors, distance=distance)["norms"].verdict
     assert found.level == level
     assert ("80 of 120 vectors have the length 1 and the others do not" in found.sentence) == (level == "repair")
+
+
+def test_the_number_of_rows_is_the_one_that_was_judged():
+    vectors = np.random.default_rng(0).normal(size=(100, 8))
+    clean = audit(vectors)["rows"]
+    vectors[10:20] = vectors[:10]
+    shared = audit(vectors)["rows"]
+    assert (clean.number_name, clean.verdict.value) == ("rows that are broken", 0)
+    assert (shared.verdict.level, shared.number_name, shared.verdict.value) == (
+        "watch",
+        "rows that share a vector",
+        0.2,
+    )

@@ -30,12 +30,14 @@ def answer(subject: Subject) -> Answer:
     }
     verdict = judge(collection, subject.thresholds, copies)
     action = _action(broken, copies)
+    shared = verdict.value != numbers["rows_broken"]
     return Answer(
         "rows",
         verdict,
         numbers,
         # Few rows that come to the others hardly change what these say.
         replace(action, renews="vectors") if verdict.level == "repair" else action,
+        number_name="rows that share a vector" if shared else "rows that are broken",
         tables={"broken_rows": _broken(collection), "equal_vectors": _table(subject, copies)},
     )
 
@@ -77,11 +79,11 @@ def judge(collection: Collection, limits: Thresholds, copies: list[list[int]]) -
     if copies:
         which = "different texts" if collection.texts is not None else "rows"
         sentence += f" {sum(len(group) for group in copies):,} {which} share a vector with another."
-    judged = most_serious(
-        limits.count("broken_rows", broken), limits.count("equal_vectors", shared).at_most_watch("counted")
-    )
+    of_rows, of_copies = limits.count("broken_rows", broken), limits.count("equal_vectors", shared)
+    judged = most_serious(of_rows, of_copies.at_most_watch("counted"))
     evidence = tuple(f"Row {name}: {reason}." for name, reason in collection.aside[:_SHOWN])
-    return Verdict(judged.level, sentence, broken, None, None, evidence, judged.basis)
+    value = broken if judged.level == of_rows.level else shared
+    return Verdict(judged.level, sentence, value, None, None, evidence, judged.basis)
 
 
 def _action(broken: int, copies: list[list[int]]) -> Action:

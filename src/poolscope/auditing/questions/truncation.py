@@ -130,21 +130,22 @@ def _action(subject: Subject, report: TruncationReport, few: Carriers | None, ba
     lengths = subject.pooling_report
     limit, declared = lengths.max_length, lengths.declared_max_length
     share = report.tokens_lost / max(report.tokens_kept, 1)
-    more = f"{report.tokens_lost:,} more tokens ({share:.0%} of what was encoded)"
+    more = f"{report.tokens_lost:,} tokens more than now ({share:.0%} of what was encoded)"
+    again = f"encode the {report.cut_texts:,} texts again"
     if limit is not None and declared is not None and limit < declared:
         return Action(
             "configure",
             f"leave out --max-length (max_length): you cut at {limit}, and the model declares {declared}; "
             f"then split what is still longer{'' if few is None else f' ({few.holding(subject.ids, _CUT)})'}",
             subject.command_without("max_length", "audit"),
-            f"encode up to {more}; no new model",
+            f"{again}, up to {more}; no new model",
         )
     return Action(
         "re-chunk",
         f"{'' if few is None else f'look at the longest first ({few.holding(subject.ids, _CUT)}); '}"
         f"split the {report.cut_texts:,} texts of more than {limit} tokens into chunks that fit",
         subject.named.rechunk(),
-        f"encode {more}; no new model",
+        f"{again} in chunks, {more}; no new model",
     )
 
 
