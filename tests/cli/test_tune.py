@@ -115,6 +115,15 @@ def test_a_repair_is_compared_as_it_was_proved(folder, texts, lines, tmp_path):
         run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors", "--max-length", "6")
 
 
+def test_evaluate_says_that_queries_chose_the_repair(folder, texts, lines, tmp_path):
+    task = split_half_task(lines)
+    chose = list(evaluate(Repair().apply(str(folder)), task).names)[:7]
+    Repair(0.5).made_for(as_encoder(str(folder)), {"chosen_by": chose}).save(tmp_path / "r.safetensors")
+    said = " ".join(run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors").split())
+    assert f"7 of these {task.units} queries had a part in choosing the repair, which flatters it" in said
+    assert "had a part in choosing" not in run("evaluate", folder, texts, "--temperature", "0.5")
+
+
 def test_what_is_searched_can_be_chosen(folder, texts):
     shown = json.loads(invoke("tune", folder, texts, "--search", "vectors", "--json", "-").stdout)
     families = {row["family"] for row in shown["candidates"]}

@@ -35,6 +35,7 @@ def test_a_common_direction_is_found_and_removed():
     result = tune(common_direction, topic_texts(160), poolings=[], repairs=repairs, reranked=0)
     assert result.verdict.level == "repair"
     assert result.recommendation.label == "mean removal, project"
+    assert result.recommendation.evidence["chosen_by"] == list(result.chosen_on.names) != []
     assert result.verdict.interval.low > 0.2
     assert result.verdict.value == result.difference.mean
     assert "that had no part in choosing it" in result.verdict.sentence

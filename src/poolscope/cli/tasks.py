@@ -264,6 +264,10 @@ def _before_and_after(
         screen.say(sentence)
     screen.print(f"{encoder.card.name} · {task.name}")
     screen.print_notes(before.notes)
+    chose = set() if repair is None else set(before.names) & set(repair.evidence.get("chosen_by", ()))
+    if chose:
+        also = f"{len(chose):,} of these {len(before.names):,} {before.unit} had a part in choosing the repair"
+        screen.print_notes([f"{also}, which flatters it: what it wins for others is what `poolscope tune` reported."])
     if proved:
         screen.print_notes([f"Encoded as the repair was proved: {proved}."])
     _print(poolscope.Repair().label, before, screen)

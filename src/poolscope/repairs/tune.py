@@ -345,6 +345,7 @@ def tune(
     repair = None
     if decision.level == "repair" and selected is not None:
         evidence = {"verdict": decision.to_dict(), "task": before.task, "metric": before.metric}
+        evidence["chosen_by"] = list(search.bench.before.names)  # whoever measures it again should ask others
         repair = selected.repair.made_for(encoder, evidence)
     settings = {
         "temperatures": [rule.to_dict() for rule in rules],
