@@ -44,6 +44,17 @@ def with_effect(seed, count=300, slope=0.03, dimension=64):
     return vectors, lengths
 
 
+def turning_with_length(seed, count=1000, dimension=64):
+    """Vectors that turn as the length grows, so that texts of one length are alike, whatever that length is."""
+    random = np.random.default_rng(seed)
+    lengths = lengths_of(random, count)
+    vectors = random.standard_normal((count, dimension)) / np.sqrt(dimension)
+    vectors[:, 0] += 0.5
+    angles = 0.5 * np.log2(lengths)
+    vectors[:, 1:3] += 0.6 * np.column_stack([np.cos(angles), np.sin(angles)])
+    return vectors, lengths
+
+
 WORDS = [f"w{k}" for k in range(40)]
 
 

@@ -21,7 +21,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import encode
 from poolscope.errors import InputError, StoreError
 from poolscope.metrics.socm.measure import socm
-from poolscope.numbers.intervals import Interval
+from poolscope.numbers.intervals import Interval, leave_one_out_interval
 from poolscope.verdicts import Verdict
 from store_fakes import edit_json
 from tiny_models import tiny_model, tiny_tokenizer
@@ -208,6 +208,26 @@ def test_tables_that_an_earlier_audit_left_are_not_read(plain, cone, texts, tmp_
     edit_json(tmp_path / "a" / "audit.json", answers=answers)
     row = {row.number: row for row in compare(tmp_path / "a", cone).differences}["hub_skewness"]
     assert row.how.startswith("not paired")
+
+
+def test_the_skewness_of_hubs_is_paired_without_each_text_in_turn(plain, cone):
+    """Counts that are drawn anew kept their neighbours, and told equal models apart in 8 to 14 % of simulations."""
+    row = {row.number: row for row in compare(plain, cone).differences}["hub_skewness"]
+    assert row.how == "paired over texts (jackknife)"
+    first, second = (found.tables["hubs"].sort_by("id")["skewness_without"].to_numpy() for found in (plain, cone))
+    assert row.interval == leave_one_out_interval(row.difference, second - first)
+
+
+def test_hubs_of_an_older_audit_are_paired_by_their_counts(plain, cone):
+    answers = [
+        replace(answer, tables={**answer.tables, "hubs": answer.tables["hubs"].drop_columns(["skewness_without"])})
+        if answer.key == "hubs"
+        else answer
+        for answer in plain.answers
+    ]
+    row = {row.number: row for row in compare(replace(plain, answers=tuple(answers)), cone).differences}["hub_skewness"]
+    assert row.how == "paired over texts (bootstrap)"
+    assert row.interval.low < row.interval.high
 
 
 def test_bars_are_named_by_what_the_answers_measured(plain, cone):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -170,6 +171,14 @@ def test_commands_take_an_engine(stored, tmp_path, monkeypatch):
     assert "slope" in run("length", model, source, "--engine", "local", "--no-probes", "--bins", "3")
     with pytest.raises(InputError, match="Name edges such as"):
         run("length", folder, "--bins", "4")
+    # A store is cut into the bins that its texts would be cut into, as in an audit.
+    profiles = []
+    for number, named in enumerate(((folder,), (model, source, "--no-probes"))):
+        run("length", *named, "--engine", "local", "--json", tmp_path / f"{number}.json")
+        profiles.append(json.loads((tmp_path / f"{number}.json").read_text())["profile"])
+    ends = [[row["low"] for row in each["bins"]] for each in profiles]
+    assert ends[0] == ends[1] == profiles[0]["provenance"]["settings"]["bins"][:-1]
+    assert len(ends[0]) > 1
     with pytest.raises(InputError, match="--state keeps a run of this process"):
         run("tokens", model, source, "--engine", "local", "--state", tmp_path / "s.npz")
 

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import pdist
 
+from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
+from poolscope.metrics.base import METRICS
 from poolscope.metrics.scores import isotropic_quantile, score_distribution, scores_figure
 from poolscope.numbers.cosines import equal_bins
 
@@ -154,6 +156,18 @@ def test_related_pairs_are_seen_and_bound_the_cut_off_for_the_others(topics):
             assert truth.cut_off.value <= result.others_below <= result.cut_off.value
             assert result.related.value <= 7 / 239 * 1.3  # too few rather than too many
     assert seen >= 5
+
+
+def test_a_share_of_related_pairs_is_never_below_0():
+    """Where all scores are one, none lies beyond what the rest predicts, not even as many as pass a cut-off."""
+    related = score_distribution(np.ones((150, 8))).related
+    assert (related.value, related.interval.low, related.interval.high) == (0, 0, 0)
+
+
+def test_clouds_are_refused_in_words():
+    clouds = TokenClouds.from_arrays([np.ones((n, 3)) for n in (2, 3)])
+    with pytest.raises(InputError, match="vectors: received"):
+        METRICS["scores"].in_parts([clouds])
 
 
 def test_too_few_texts_tell_nothing_of_related_pairs():

@@ -32,7 +32,7 @@ from poolscope.encoders.tokens import Vocabulary
 from poolscope.engines import Engine, encode_with, measure_with
 from poolscope.errors import InputError
 from poolscope.metrics.corpus import CorpusSummary
-from poolscope.metrics.length.bins import LONG, QUANTILE_BINS
+from poolscope.metrics.length.bins import narrow_edges
 from poolscope.metrics.length.profile import LengthProfile
 from poolscope.metrics.scores import cone
 from poolscope.metrics.socm.measure import socm
@@ -428,18 +428,10 @@ def _merged(store: Store, engine: Engine | None) -> tuple[CorpusSummary, LengthP
     corpus = measure_with(engine, "corpus", store.place)
     if not isinstance(corpus, CorpusSummary):
         raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
-    profile = measure_with(engine, "profile", store.place, bins=_edges(corpus))
+    profile = measure_with(engine, "profile", store.place, bins=narrow_edges(*corpus.counted_lengths))
     if not isinstance(profile, LengthProfile):
         raise TypeError(f"a profile by length was expected, not {type(profile).__name__}")
     return corpus, profile
-
-
-def _edges(corpus: CorpusSummary) -> list[float] | None:
-    """Fifths of the texts by length, where bins of 50 tokens would part them too coarsely; otherwise None."""
-    if corpus.quantile(0.9) >= LONG:
-        return None
-    inner = {corpus.quantile(k / QUANTILE_BINS) + 1 for k in range(1, QUANTILE_BINS)}
-    return [0.0, *map(float, sorted(inner)), float(len(corpus.lengths) + 1)]
 
 
 @contextmanager

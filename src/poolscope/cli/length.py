@@ -45,7 +45,7 @@ def length(
     texts: arguments.Texts = None,
     bins: Annotated[
         str | None,
-        option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: widths of 50, or fifths of short texts."),
+        option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: up to 20 of equal numbers of texts."),
     ] = None,
     min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
     pairs: Annotated[str | None, option("FILE", "Queries with their documents: who wins, and position.")] = None,
@@ -148,6 +148,8 @@ def _of_store(
 ) -> LengthReport:
     """The profile of a store, shard by shard, of any number of texts."""
     from poolscope.cli.inputs import counting_progress, open_store
+    from poolscope.metrics.corpus import CorpusSummary
+    from poolscope.metrics.length.bins import narrow_edges
     from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
 
@@ -159,6 +161,11 @@ def _of_store(
             f"before all lengths are known. Name edges such as 0,50,100,200."
         )
     store = open_store(folder, screen)
+    if settings["bins"] is None:  # the bins of the audit: lengths are counted first
+        corpus = poolscope.measure_with(engine, "corpus", folder)
+        if not isinstance(corpus, CorpusSummary):
+            raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
+        settings = {**settings, "bins": narrow_edges(*corpus.counted_lengths, min_texts=settings["min_texts"])}
     with counting_progress("measuring", len(store), "texts") as progress:
         profile = poolscope.measure_with(engine, "profile", folder, progress=progress, **settings)
     if not isinstance(profile, LengthProfile):

@@ -77,6 +77,12 @@ class CorpusSummary(Result):
         """The number of tokens that a share of the texts does not exceed."""
         return histogram_quantile(self.lengths, share)
 
+    @property
+    def counted_lengths(self) -> tuple[Index, Index]:
+        """The lengths that there are, from short to long, and the number of texts of each."""
+        present = np.flatnonzero(self.lengths)
+        return present, self.lengths[present]
+
     def derived(self) -> dict[str, Any]:
         """Shortest, median and longest text."""
         return {"shortest": self.quantile(0.0), "median": self.quantile(0.5), "longest": len(self.lengths) - 1}

@@ -18,7 +18,13 @@ from poolscope.charts import COLOURS, curve, panel
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import mean_cosine
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval, percentile_interval, share_estimate
+from poolscope.numbers.intervals import (
+    Estimate,
+    Interval,
+    leave_one_out_interval,
+    percentile_interval,
+    share_estimate,
+)
 from poolscope.numbers.ranking import GaussianLike, drawn_units, find_neighbours, nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.texts.groups import plain_text
@@ -47,7 +53,8 @@ class HubResult(Result):
     `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
     for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
     instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of. Where
-    `recall` is a number, neighbours came from an index, which found that share of the true ones.
+    `recall` is a number, neighbours came from an index, which found that share of the true ones. `skewness_without` is
+    the skewness without each text in turn, where everyone that it was near takes the next nearest; None of queries.
     """
 
     k: int
@@ -64,6 +71,7 @@ class HubResult(Result):
     nearest_cosine: Array = bulk(required=True)
     asked: int | None = None
     recall: Estimate | None = None
+    skewness_without: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
     @property
@@ -177,12 +185,13 @@ def hubs(
     if len(unit) < 2:
         raise InputError(f"received {len(unit)} vectors; needed: two vectors or more. Give more.")
     k = max(1, min(k, len(unit) - 2))
-    searched = find_neighbours(unit, k)
-    top, cosines = searched.top, searched.cosines
+    searched = find_neighbours(unit, min(k + 1, len(unit) - 1))  # one more, for those that lose a neighbour
+    top, cosines = searched.top[:, :k], searched.cosines[:, :k]
     of_queries = None if queries is None else unit_rows(queries, "queries")
     near = top if of_queries is None else find_neighbours(of_queries, k, among=unit).top
     occurrences = np.bincount(near.ravel(), minlength=len(unit))
     floors = _Floors(unit, of_queries, k, random)
+    without = skewness_without(searched.top) if of_queries is None and len(unit) > 2 else None
     most_times = len(unit) - 1 if of_queries is None else len(of_queries)
     highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
     return HubResult(
@@ -191,7 +200,7 @@ def hubs(
         occurrences=occurrences,
         skewness=Estimate(
             skewness(occurrences),
-            percentile_interval(_skewness_bootstrap(occurrences, seed)) if len(unit) > 2 else None,
+            _skewness_interval(occurrences, without, seed) if len(unit) > 2 else None,
             floor=float(np.mean(floors.of(skewness, ratio=False))),
         ),
         largest=Estimate(
@@ -212,6 +221,7 @@ def hubs(
         twins=() if texts is None else _groups(list(map(plain_text, texts)), np.arange(len(texts))),
         asked=None if of_queries is None else len(of_queries),
         recall=searched.recall,
+        skewness_without=without,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
     )
 
@@ -287,6 +297,46 @@ def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
     held, *queries = sides
     searched = find_neighbours(queries[0], k, among=held) if queries else find_neighbours(held, k)
     return np.bincount(searched.top.ravel(), minlength=len(held))
+
+
+def skewness_without(nearest: Index) -> Array:
+    """Skewness of the times found without each text in turn; `nearest` (N × k + 1): the others, the nearest first.
+
+    A text that is left out takes its k votes with it, and everyone that it was near votes for the next nearest instead,
+    so that what remains is what would be counted if the text had never been there.
+
+    >>> skewness_without(np.array([[1, 2], [0, 2], [1, 0], [1, 2], [1, 0]]))[[1, 4]].round(4).tolist()
+    [0.0, 0.8165]
+    """
+    count, k = len(nearest), nearest.shape[1] - 1
+    close, following = nearest[:, :k], nearest[:, k:]
+    found = np.bincount(close.ravel(), minlength=count).astype(np.float64)
+    # Cell (i, j) is what text j wins or loses when text i is left out.
+    lost = np.arange(count)[:, None] * count + close
+    won = close * count + following
+    cells, places = np.unique(np.concatenate([lost.ravel(), won.ravel()]), return_inverse=True)
+    changes = np.bincount(places, np.repeat([-1.0, 1.0], lost.size))
+    left_out, changed = np.divmod(cells, count)
+    before = found[changed]
+    second, third = (
+        (
+            (found**power).sum()
+            - found**power
+            + np.bincount(left_out, (before + changes) ** power - before**power, count)
+        )
+        / (count - 1)
+        for power in (2, 3)
+    )
+    variance = second - k**2  # the mean stays k
+    central = third - 3 * k * second + 2 * k**3
+    return np.asarray(np.divide(central, variance**1.5, out=np.zeros(count), where=variance > 1e-12))
+
+
+def _skewness_interval(occurrences: Index, without: Array | None, seed: int) -> Interval | None:
+    """Leaves out one text at a time; of queries, whose texts are not their neighbours, a bootstrap over the counts."""
+    if without is None:
+        return percentile_interval(_skewness_bootstrap(occurrences, seed))
+    return leave_one_out_interval(skewness(occurrences), without)
 
 
 def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:

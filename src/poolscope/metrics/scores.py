@@ -291,7 +291,7 @@ def score_distribution(
 
 def scores_part(shard: Any, *, start: int = 0) -> VectorDraw:
     """A draw of some vectors (N × d, or `Vectors` with ids) that merges; without ids their positions name them."""
-    vectors = np.asarray(getattr(shard, "vectors", shard))
+    vectors = as_array(getattr(shard, "vectors", shard), "vectors")
     unit_rows(vectors[:1], "vectors")  # which says what is wrong with the table
     ids = getattr(shard, "ids", None) or map(str, range(start, start + len(vectors)))
     return VectorDraw.of(vectors, marks_of(ids), size=MOST_TEXTS, start=start)
@@ -397,8 +397,9 @@ def _related(
     error = np.sqrt((_BLOCKS - 1) / _BLOCKS * ((parts - parts.mean(axis=2, keepdims=True)) ** 2).sum(axis=2))
     reach = 2.093 * error  # Student's t of 19 degrees of freedom
     low, high = (whole - reach).min(axis=0), (whole + reach).max(axis=0)
-    interval = Interval(float(low[1]), float(high[1]), 0.95, POPULATION, "jackknife over blocks of texts, three fits")
-    share = Estimate(float(np.median(whole[:, 1])), interval, floor=0.0)
+    shares = np.maximum([np.median(whole[:, 1]), low[1], high[1]], 0.0).tolist()  # fits may fall short of the tail
+    interval = Interval(shares[1], shares[2], 0.95, POPULATION, "jackknife over blocks of texts, three fits")
+    share = Estimate(shares[0], interval, floor=0.0)
     return share, float(high[0]) if low[1] > 0 else None
 
 

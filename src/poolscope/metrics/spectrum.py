@@ -76,9 +76,11 @@ class Spectrum(Result):
         rank, share, kept = self.effective_rank, self.largest_share.value, self.kept.value
         if rank.value is None or share is None or kept is None:
             return ()
+        if rank.floor is None:
+            return ("All vectors point in one direction.",)
         return (
             f"The vectors spread over about {rank.value:.0f} directions; as many vectors without a preferred one would "
-            f"spread over {rank.floor or 0:.0f}.",
+            f"spread over {rank.floor:.0f}.",
             f"The largest dimension, number {self.dimension_number}, holds {share:.1%} of the squared length; without "
             f"it {kept:.0%} of the ten nearest remain.",
         )

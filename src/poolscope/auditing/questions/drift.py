@@ -192,11 +192,16 @@ def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
     evidence = (
         f"Cosine of stored and new vectors: median {np.median(measured.cosines):.4f}, lowest "
         f"{measured.cosines.min():.4f}; below {limits['stale_cosine']:g}: {stale}.",
-        *(() if change is None else (f"Chance parts rows so clearly with probability {change.p_value:.3f}.",)),
+        *(() if change is None else (_by_chance(change),)),
         *map(_cause, measured.parts),
         *((f"Stored as: {whole.form}.",) if whole.form else ()),
     )
     return Verdict(judged.level, sentence, stale.value, stale.interval, None, evidence, judged.basis)
+
+
+def _by_chance(change: ChangePoint) -> str:
+    """Shuffled rows are what it is compared with: rows that go in runs part more clearly."""
+    return f"If the rows were in random order, they would part so clearly with probability {change.p_value:.3f}."
 
 
 def _since(measured: Drift) -> str:

@@ -24,8 +24,8 @@ from poolscope.auditing.question import (
 from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
-from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness_draws
-from poolscope.numbers.intervals import Estimate, Interval, percentile_interval, share_of
+from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness, skewness_draws
+from poolscope.numbers.intervals import Estimate, Interval, leave_one_out_interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
 from poolscope.verdicts import Basis, Verdict, most_serious
 
@@ -37,6 +37,7 @@ _K = 10
 _LEAST_RELEVANT = 10
 # One group among so many, or of so many texts, is worth its name where it holds most of the copies.
 _FEW_GROUPS, _LARGE_GROUP = 4, 10
+_WITHOUT = "skewness_without"  # a column of the table `hubs`
 
 
 def answer(subject: Subject) -> Answer:
@@ -163,7 +164,7 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
 
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
-    # The interval of the skewness would lose what one or two texts make: drawn anew, they are often not drawn.
+    # The interval of the skewness would lose what one or two texts make: without them it is another.
     highest = counted.largest.floor_high
     beyond = highest is not None and counted.largest.known > highest
     hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
@@ -273,18 +274,19 @@ def _merging(counted: HubResult, equal: float) -> str:
 
 
 def _hub_table(subject: Subject, counted: HubResult) -> pa.Table:
-    """Every text that was looked at, the first hub first."""
+    """Every text that was looked at, the first hub first; with the skewness without it, which comparisons pair."""
     order = np.argsort(-counted.occurrences, kind="stable")
     positions = counted.positions[order]
-    return pa.table(
-        {
-            "id": [subject.ids[k] for k in positions],
-            "times_found": counted.occurrences[order],
-            "nearest": [subject.ids[k] for k in counted.nearest[order]],
-            "nearest_cosine": counted.nearest_cosine[order],
-            "text": subject.text_column(positions),
-        }
-    )
+    columns = {
+        "id": [subject.ids[k] for k in positions],
+        "times_found": counted.occurrences[order],
+        "nearest": [subject.ids[k] for k in counted.nearest[order]],
+        "nearest_cosine": counted.nearest_cosine[order],
+        "text": subject.text_column(positions),
+    }
+    if counted.skewness_without is not None:
+        columns[_WITHOUT] = counted.skewness_without[order]
+    return pa.table(columns)
 
 
 def _group_table(subject: Subject, counted: HubResult) -> pa.Table:
@@ -316,7 +318,13 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
         return None
     if len({(audit.corpus.get("queries") or {}).get("digest") for audit in (first, second)}) > 1:
         return None, "no interval: counted over different queries"
-    draws = [skewness_draws(side["times_found"].to_numpy()) for side in sides]
+    counts = [side["times_found"].to_numpy() for side in sides]
+    if all(_WITHOUT in side.column_names for side in sides):
+        without = [side[_WITHOUT].to_numpy() for side in sides]
+        difference = skewness(counts[1]) - skewness(counts[0])
+        return leave_one_out_interval(difference, without[1] - without[0]), "paired over texts (jackknife)"
+    # Counted over queries, or of an older audit.
+    draws = [skewness_draws(each) for each in counts]
     return percentile_interval(draws[1] - draws[0]), "paired over texts (bootstrap)"
 
 

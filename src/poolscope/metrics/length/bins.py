@@ -26,7 +26,7 @@ from poolscope.surface import as_lengths
 from poolscope.texts.records import is_missing
 
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
-LONG, QUANTILE_BINS = 100, 5
+_LONG, _QUANTILE_BINS = 100, 5
 MIN_TEXTS = 20  # mean cosines of fewer say little: 20 texts are 190 pairs
 _MOST_BINS = 20
 _MOST_GIVEN = 10_000
@@ -77,13 +77,38 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
     (('0–100', '100–150'), [3, 2], ('0–50, 50–100 → 0–100',))
     """
     min_texts = whole_number(min_texts, "min_texts")
-    if bins is None and np.quantile(lengths, 0.9) < LONG:
-        bins = QUANTILE_BINS
+    if bins is None and np.quantile(lengths, 0.9) < _LONG:
+        bins = _QUANTILE_BINS
     edges, kind = _edges(lengths, bins)
     counts = np.histogram(lengths, edges)[0]
     kept, merged = _merge(edges, counts, min_texts)
     of = np.minimum(np.searchsorted(kept, lengths, side="right") - 1, len(kept) - 2)
     return LengthBins(tuple(kept), of, np.bincount(of, minlength=len(kept) - 1), merged, kind)
+
+
+def narrow_edges(lengths: Index, counts: Index, *, min_texts: int = MIN_TEXTS) -> list[float]:
+    """Edges of as many bins of about equal numbers of texts as there can be, up to 20 with `min_texts` texts each.
+
+    For the cosine within bins, which a wide bin lowers: where vectors go with the length, texts of 8 and of 48 tokens
+    are less alike than two of 8, so that short texts seem to be less alike where one bin holds all of them. A length
+    that fills a bin has one of its own, such as that of texts which were all cut. `lengths` rise, each with the number
+    of its texts; the last edge lies above the longest.
+
+    >>> narrow_edges(np.array([3, 4, 5, 9, 12]), np.array([1, 2, 2, 1, 7]), min_texts=2)
+    [3.0, 5.0, 12.0, 13.0]
+    """
+    least = max(whole_number(min_texts, "min_texts"), -(-int(counts.sum()) // _MOST_BINS))
+    starts, held = [float(lengths[0])], [0]
+    for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
+        if held[-1] >= least:
+            starts, held = [*starts, float(length)], [*held, 0]
+        elif count >= least and len(starts) > 1:
+            held[-2:] = [held[-2] + held[-1], 0]  # what is not enough for a bin joins the one before
+            starts[-1] = float(length)
+        held[-1] += count
+    if held[-1] < least and len(starts) > 1:
+        del starts[-1]
+    return [*starts, float(lengths[-1]) + 1]
 
 
 def histogram_bins(histogram: Index, bins: Sequence[float] | None = None, *, min_texts: int = MIN_TEXTS) -> LengthBins:

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, whole_number
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthBins, LengthPart, Panel, length_bins, row_panels
+from poolscope.metrics.length.bins import (
+    MIN_TEXTS,
+    LengthBins,
+    LengthPart,
+    Panel,
+    length_bins,
+    narrow_edges,
+    row_panels,
+)
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
     PairCosine,
@@ -153,7 +161,8 @@ def length_profile(
     lengths
         The length of each text (N), in `unit`.
     bins
-        None for widths of 50, or fifths of the texts where few have 100 tokens; a number of quantile bins, or edges.
+        None for as many bins of equal numbers of texts as can have `min_texts`, up to 20: a wide bin, such as 0–50,
+        has a lower cosine for that alone. A number of quantile bins, or edges.
     min_texts
         Bins with fewer texts are merged with a neighbour, and named in the notes.
     shuffles
@@ -195,7 +204,8 @@ def length_profile(
     shuffles = whole_number(shuffles, "shuffles", least=20, most=10**6)
     neighbours, seed = whole_number(neighbours, "neighbours"), whole_number(seed, "seed", least=0)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
-    by_bin = length_bins(counts, bins, min_texts=min_texts)
+    narrow = narrow_edges(*np.unique(counts, return_counts=True), min_texts=min_texts) if bins is None else bins
+    by_bin = length_bins(counts, narrow, min_texts=min_texts)
     if len(table) > MOST_TEXTS:
         return _of_many(table, counts, by_bin, unit=unit, settings=settings)
     random = np.random.default_rng(seed)

@@ -138,7 +138,8 @@ def length_report(
     groups
         The document of each text, where it is known: sentences of one document are then a kind of their own.
     bins
-        None for widths of 50, or fifths of the texts where few have 100 tokens; a number of quantile bins, or edges.
+        None for up to 20 bins of equal numbers of texts for the profile, and for search and labels widths of 50 (fifths
+        where few texts have 100 tokens); a number of quantile bins, or edges, for all.
     min_texts
         Bins with fewer texts are merged with a neighbour.
     probes

@@ -72,7 +72,8 @@ class Confusion(Result):
 
     `count` pairs of `texts` texts look alike: their cosine reaches `cut_off`, which a share `false_hits` of the pairs
     of different `documents` reaches (of random pairs, where documents are None; without pairs enough, `placed` is false
-    and it is the highest score seen), or queries confuse them (then `cut_off` is None). Of many a draw is measured.
+    and it is the highest score seen; more reach it where many have that very score), or queries confuse them (then
+    `cut_off` is None). `compared` counts the pairs that they are among. Of many a draw is measured.
     `share` is the mean hidden share: the part of W₂² that the means do not see, after what one text gives against
     itself is taken off. Of each pair there are `cosine`, `bounded` (d_Σ on the scale from 0 to 1), `floors` (what one
     text gives against itself, on that scale) and `hidden`.
@@ -86,6 +87,7 @@ class Confusion(Result):
     count: int = field(metadata={"key": "pairs"})
     share: Estimate
     false_hits: float | None = None
+    compared: int | None = None
     provenance: Mapping[str, Any] = origin()
     columns: PairColumns = bulk(required=True)
     cosine: Array = bulk(required=True)
@@ -129,8 +131,13 @@ class Confusion(Result):
         if self.cut_off is None:
             pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
             alike = f"Queries rank a wrong text before a relevant one in {pairs}."
+        elif self.compared is not None and self.count == self.compared:
+            alike = f"All {self.count:,} pairs{different} have mean vectors that are equally near."
         elif self.placed and self.false_hits is not None:
-            alike = f"The {self.false_hits * 100:g} % of pairs{different} {likely}"
+            share = self.false_hits
+            if self.compared and self.count > 1 + self.false_hits * self.compared:  # all that tie at the cut-off
+                share = self.count / self.compared
+            alike = f"The {100 * share:.3g} % of pairs{different} {likely}"
         else:
             alike = f"The pairs{different} {likely}"
         if not self.enough or self.share.value is None:
@@ -342,7 +349,8 @@ def confusion_of(
 def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
     """What the scores of all pairs say of those that look alike."""
     named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
-    return named | {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
+    named |= {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
+    return {**named, "compared": scores.pairs}
 
 
 def draw_pairs(pairs: Index, most: int, seed: int) -> Index:

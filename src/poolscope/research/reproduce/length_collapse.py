@@ -18,6 +18,7 @@ from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.pooling import own_pooling
 from poolscope.errors import require
 from poolscope.evaluation import RetrievalTask, compare_scores, evaluate
+from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import repetition_probe
 from poolscope.metrics.length.profile import length_profile
@@ -139,7 +140,7 @@ def _profile(encoder: TokenEncoder, texts: Texts, tau: float) -> tuple[list[dict
     own = measured.vectors
     if own_pooling(encoder).name != "mean":  # the model's vectors are no means of its tokens
         own = np.asarray(Repair(temperature=tau).apply(encoder).encode(texts.texts))
-    profile = length_profile(own, measured.lengths)
+    profile = length_profile(own, measured.lengths, bins=length_bins(measured.lengths).edges)  # the published ones
     mechanism = length_mechanism(measured, profile)
     rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
     numbers = {
