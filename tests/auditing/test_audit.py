@@ -158,12 +158,12 @@ def test_words_that_most_texts_begin_with_are_named():
 
 def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():
     """Bags of words: the mean mixes own and common words, the covariance keeps apart what the mean blurs."""
-    found = audit(bag_of_words, topics(80))
+    found = audit(bag_of_words, topics(160))
     assert found.numbers["cloud_reranking_gain"] > 0.02
     assert found["averaging"].verdict.level == "repair"
     assert found["averaging"].verdict.floor < found["averaging"].verdict.interval.low
     assert "won on trial" in found["averaging"].action.step
-    lax = audit(bag_of_words, topics(80), thresholds={"socm_gain": 0.9})
+    lax = audit(bag_of_words, topics(160), thresholds={"socm_gain": 0.9})
     assert lax["averaging"].verdict.level == "watch"
 
 
