@@ -29,7 +29,8 @@ from tiny_models import tiny_model, tiny_tokenizer
 
 @pytest.fixture(scope="module")
 def texts():
-    return sentences(64)
+    """Each twice as long by being said again, so that one half finds the other."""
+    return [f"{text} {text}" for text in sentences(64, low=4, high=20)]
 
 
 @pytest.fixture(scope="module")
@@ -158,12 +159,12 @@ def test_words_that_most_texts_begin_with_are_named():
 
 def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():
     """Bags of words: the mean mixes own and common words, the covariance keeps apart what the mean blurs."""
-    found = audit(bag_of_words, topics(160))
+    found = audit(bag_of_words, topics(400), trial_texts=200)
     assert found.numbers["cloud_reranking_gain"] > 0.02
     assert found["averaging"].verdict.level == "repair"
     assert found["averaging"].verdict.floor < found["averaging"].verdict.interval.low
     assert "won on trial" in found["averaging"].action.step
-    lax = audit(bag_of_words, topics(160), thresholds={"socm_gain": 0.9})
+    lax = audit(bag_of_words, topics(400), trial_texts=200, thresholds={"socm_gain": 0.9})
     assert lax["averaging"].verdict.level == "watch"
 
 

@@ -292,8 +292,7 @@ def test_the_position_is_asked_in_documents_as_long_as_texts_are(tmp_path):
     ],
 )
 def test_the_position_is_repaired_only_where_shorter_chunks_help(tmp_path, monkeypatch, gains, level, basis, kind):
-    lost = Verdict("repair", "…", 0.3, basis="interval")
-    monkeypatch.setattr(position, "judge", lambda *_: lost)
+    monkeypatch.setattr(position, "_judged", lambda *_: Verdict("repair", basis="interval"))
     trial = Trial("smaller chunks", "it was not tried.")
     if gains is not None:
         scores = [
@@ -301,7 +300,8 @@ def test_the_position_is_repaired_only_where_shorter_chunks_help(tmp_path, monke
         ]
         trial = compared("smaller chunks", *scores, doing="halving the chunks")
     monkeypatch.setattr(subject, "chunk_trial", lambda _: trial)
-    texts = [" ".join(np.random.default_rng(k).choice(WORDS, 24)) for k in range(40)]
+    words = [np.random.default_rng(k).choice(WORDS, 12) for k in range(40)]
+    texts = [" ".join([*half, *half]) for half in words]  # so that one half finds the other
     found = audit(str(save_model(tmp_path)), texts, trial_texts=0)["position"]
     assert (found.verdict.level, found.basis, found.action.kind) == (level, basis, kind)
     assert trial.sentence[1:] in found.verdict.sentence

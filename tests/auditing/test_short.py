@@ -77,7 +77,7 @@ def searched(task):
 
 def test_a_planted_bias_of_twice_or_more_is_watched_or_repaired(mixed):
     levels, ratios = [], []
-    for seed in range(4):
+    for seed in range(8):
         task = planted(cut_pieces(subject(mixed, seed=seed)), 0.4)
         result = searched(task)
         ratios.append(result.shortest.ratio.value)
@@ -86,7 +86,7 @@ def test_a_planted_bias_of_twice_or_more_is_watched_or_repaired(mixed):
         assert result.shortest.hit.interval.low < result.shortest.hit.value < result.shortest.hit.interval.high
     assert 2 < min(ratios) < max(ratios) < 2.6
     assert set(levels) <= {"watch", "repair"}
-    assert levels.count("repair") >= 2
+    assert levels.count("repair") >= 2  # of so few queries not all are sure
 
 
 @pytest.mark.parametrize(("seed", "strength"), [(2, 0.3), (8, 0.4)])

@@ -15,6 +15,7 @@ from poolscope.encoders.batching import TokenInputs
 from poolscope.encoders.capabilities import takes_tokens
 from poolscope.errors import InputError
 from poolscope.evaluation import Trial, split_half
+from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.length.search import MIN_QUERIES, PositionProbe, SegmentRow, position_probe
 from poolscope.numbers.intervals import Estimate, Interval, signed
 from poolscope.texts import Pairs, read_texts
@@ -27,14 +28,14 @@ _NUMBER = "loss from the start to the end"
 _LEAST_CHUNK = 16  # tokens of the shortest chunk that is worth a suggestion
 
 
-def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
+def judge(result: PositionProbe, thresholds: Thresholds, *, trial: Trial | None = None) -> Verdict:
     """Does the similarity fall when the segment moves from the first place to the worst of the others?
 
     The number is the loss as a share of the lead that the first place has over documents without an answer: in a cone
     all of them score high, and a loss that costs ranks is a small share of the cosine itself. `watch` where its
     interval lies above 0 and it reaches the threshold; `repair` where the whole interval lies beyond the second one and
     the rank falls with it. `unchecked` where the interval holds 0, and the loss reaches a threshold all the same or may
-    be a `repair`.
+    be a `repair`. Beside a `trial` of shorter chunks it is watched unless these are found better.
     """
     start, worst = result.places[0], min(result.places[1:], key=lambda row: row.change.value or 0.0)
     evidence = tuple(_place_sentence(result, row) for row in result.places)
@@ -51,7 +52,8 @@ def judge(result: PositionProbe, thresholds: Thresholds) -> Verdict:
     sentence = _sentence(result, worst, loss.value)
     if judged.level == "unchecked" and loss.interval is not None:
         sentence += f" {result.queries} queries leave room for a loss of {loss.interval.high:.0%}."
-    return Verdict(judged.level, sentence, loss.value, loss.interval, 0.0, evidence, judged.basis)
+    verdict = Verdict(judged.level, sentence, loss.value, loss.interval, 0.0, evidence, judged.basis)
+    return verdict if trial is None or not verdict.at_least("watch") else _with_a_cure(verdict, trial)
 
 
 def answer(subject: Subject) -> Answer:
@@ -85,19 +87,18 @@ def answer(subject: Subject) -> Answer:
         "position_rank_start": start.rank.value,
         "position_rank_end": end.rank.value,
     }
-    trial = subject.smaller_chunks if verdict.at_least("watch") else None
-    if trial is not None:
-        verdict = _with_a_cure(verdict, trial, subject.thresholds["length_gain"])
+    if verdict.at_least("watch"):
+        verdict = judge(result, subject.thresholds, trial=subject.smaller_chunks)
     verdict = replace(verdict, evidence=(*verdict.evidence, *notes))
     tables, draw = {"position": result.to_table()}, {"position": result.figure}
     number_name, action = by_queries(_NUMBER, asked), _action(subject, result, verdict)
     return Answer("position", verdict, numbers, action, number_name=number_name, tables=tables, draw=draw)
 
 
-def _with_a_cure(verdict: Verdict, trial: Trial, least: float) -> Verdict:
+def _with_a_cure(verdict: Verdict, trial: Trial) -> Verdict:
     """The verdict beside a trial of shorter chunks: that the place matters is measured, that these help must be too."""
-    judged = judged_by([trial], least)
-    tried = f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip()
+    judged = judged_by([trial], LEAST_GAIN)
+    tried = f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(LEAST_GAIN)}".rstrip()
     level = verdict.level if judged.level == "repair" else "watch"
     evidence = (*verdict.evidence, *trial.evidence)
     basis = verdict.basis if verdict.basis == "harmless" else judged.basis
@@ -110,7 +111,7 @@ def _action(subject: Subject, result: PositionProbe, verdict: Verdict) -> Action
         step = "keep the chunks, as halving them wins nothing here, and put what matters at their start"
         return Action("keep", step, None, "nothing is encoded again")
     if verdict.basis == "too few":
-        return subject.more_on_trial([subject.smaller_chunks], subject.thresholds["length_gain"])
+        return subject.more_on_trial([subject.smaller_chunks], LEAST_GAIN)
     shorter = result.tokens // 2
     return Action(
         "re-chunk",
