@@ -1,8 +1,8 @@
 """How a model itself pools: from what its card declares to a pooling, and what is done where that is not one pooling.
 
-This is the one place that decides it. `declared_pooling` refuses a model whose vectors no single pooling of its tokens
-gives (a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so
-(a measurement of tokens is still one).
+This is the one place that decides it. `own_pooling` refuses a model whose vectors cannot be computed from its tokens
+(a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so (a
+measurement of tokens is still one). Both go through the modules behind the pooling (Dense), where these can be read.
 """
 
 from __future__ import annotations
@@ -116,6 +116,10 @@ class FinishedPooling(Pooling):
         """That of one cloud."""
         return np.asarray(self._finished(self.inner.vector(cloud, ids)[None])[0])
 
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """Those of clouds that stand one after the other."""
+        return self._finished(self.inner.rows(tokens, offsets))
+
     def _finished(self, vectors: Array) -> Array:
         widths = [step.width for step in self.steps if step.width is not None]
         if widths and widths[0] != vectors.shape[1]:
@@ -148,38 +152,68 @@ def modules_after(after: tuple[str, ...]) -> list[str]:
     return [module for module in after if module != "Normalize"]
 
 
-class TextPooling:
-    """The vectors of texts as a model pools: by what it declares, and by the mean where that cannot be done.
+def named_pooling(modes: Sequence[str]) -> str:
+    """What a model declares as its pooling, by the names of poolscope.
 
-    The mean is taken where the model declares no pooling, joins several, or changes the pooled vector further (Dense),
-    because it is the pooling of most models and the one whose losses are measured here. `own` says whether the vectors
-    are the model's own, up to their length (None where it declares nothing). `notes` is empty for a declared mean;
-    otherwise it names the pooling, or says why the vectors are means and not the model's own.
+    >>> named_pooling(["cls", "weightedmean"])
+    'cls + position'
+    """
+    return " + ".join(MODES[mode].pooling.name if mode in MODES else mode for mode in modes)
+
+
+class TextPooling:
+    """The vectors of texts as a model gives them, and the means of their tokens where these cannot be computed.
+
+    `steps` are the modules behind the pooling (Dense), None where they could not be read; `TextPooling.of` asks an
+    encoder for them. The mean is taken where the model declares no pooling, joins several, or has modules that could
+    not be read, because it is the pooling of most models and the one whose losses are measured here. `own` says whether
+    the vectors are the model's own, up to their length (None where it declares nothing). `notes` is empty for a
+    declared mean; otherwise it names the pooling, or says why the vectors are means and not the model's own.
 
     >>> taken = TextPooling(ModelCard("m", "transformers", 4, pooling=("cls", "mean")))
     >>> taken.name, taken.own
     ('mean', False)
     """
 
-    def __init__(self, card: ModelCard) -> None:
+    def __init__(self, card: ModelCard, steps: Sequence[Step] | None = None) -> None:
         self.own: bool | None = True if card.pooling else None
         self.notes: tuple[str, ...] = ()
+        self.modules = modules_after(card.after)
+        self.pooling: Pooling = MeanPooling()
         try:
-            self.pooling = declared_pooling(card)
+            inner = declared_pooling(card if steps is None else replace(card, after=()))
         except ModelError as error:
-            self.pooling, self.own = MeanPooling(), False
+            self.own = False
             self.notes = (
                 f"Vectors are means of the tokens and not the model's own. {str(error).partition(';')[0]}. Encode the "
                 f"texts elsewhere and pass the vectors as a file to measure those.",
             )
             return
+        self.pooling = FinishedPooling(inner, steps) if steps else inner
         if declares_nothing(card):
             self.notes = (f"{card.name} declares no pooling; its vectors are taken to be the means of its tokens.",)
-        elif self.name != "mean":
-            note = f"Vectors are pooled as the model declares: {', '.join(card.pooling)}."
+        elif not self.is_mean:
+            then = f", then {', '.join(self.modules)}" if self.modules else ""
+            note = f"Vectors are pooled as the model declares: {', '.join(card.pooling)}{then}."
             if self.name in ("cls", "position") and not card.include_prompt:
                 note += " Where a prompt is left out of the pooling, places count from the first token after it."
             self.notes = (note,)
+
+    @classmethod
+    def of(cls, encoder: TokenEncoder) -> TextPooling:
+        """That of the model behind an encoder, through the modules behind its pooling where they can be read."""
+        return cls(encoder.card, steps_after(encoder))
+
+    @property
+    def is_mean(self) -> bool:
+        """Are the vectors the means of the tokens, up to their length, with no module behind?"""
+        return self.name == "mean" and not isinstance(self.pooling, FinishedPooling)
+
+    @property
+    def words(self) -> str:
+        """What makes the vectors, modules and all: "mean", or "mean, then Dense"."""
+        modules = self.modules if isinstance(self.pooling, FinishedPooling) else []
+        return ", then ".join([self.name, *modules])
 
     @property
     def name(self) -> str:
@@ -197,6 +231,8 @@ class TextPooling:
 
 def pooling_of(clouds: TokenClouds) -> TextPooling:
     """How the model behind some clouds pools, by what they remember of it; the mean where they remember none.
+
+    Clouds do not remember the weights of modules behind the pooling: who has the encoder asks `TextPooling.of`.
 
     >>> pooling_of(TokenClouds.from_arrays([[[1.0, 3.0]]])).name
     'mean'
