@@ -34,40 +34,50 @@ from poolscope.numbers.pooling import (
 
 Array = NDArray[np.float64]
 
-MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
+MEAN_ONLY = "describe the mean of its tokens, which is not the vector that the model gives"
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A pooling as models declare it: what it is here, and what the numbers of a mean tell about such a model."""
+    """A pooling as models declare it: what it is here, in words, and what the numbers of a mean tell of such a model.
+
+    `tells` follows `MEAN_ONLY`; None where the mean has the direction of the model's own vector.
+    """
 
     pooling: type[Pooling]
-    meaning: str
+    words: str
+    tells: str | None = "."
+
+    def meaning(self, numbers: str = "The numbers") -> str:
+        """What the model does, and what `numbers` that are those of a mean then describe."""
+        return self.words if self.tells is None else f"{self.words} {numbers} {MEAN_ONLY}{self.tells}"
 
 
+_IF_USED = ": they tell how its tokens lie and what mean pooling would hide if it were used with this model"
 _LAST = Mode(
     LastPooling,
-    f"The model pools by its last token. {MEAN_ONLY}: they tell how its tokens lie and what mean pooling would hide if "
-    "it were used with this model. In a causal model early tokens have not seen the whole text.",
+    "The model pools by its last token.",
+    f"{_IF_USED}. In a causal model early tokens have not seen the whole text.",
 )
-_POSITION = Mode(PositionPooling, f"The model pools by a mean in which later tokens weigh more. {MEAN_ONLY}.")
+_POSITION = Mode(PositionPooling, "The model pools by a mean in which later tokens weigh more.")
 # By the names of sentence-transformers and by ours.
 MODES: dict[str, Mode] = {
-    "mean": Mode(MeanPooling, "The model pools by the mean of its tokens, and so does poolscope."),
+    "mean": Mode(MeanPooling, "The model pools by the mean of its tokens, and so does poolscope.", None),
     "cls": Mode(
         FirstPooling,
-        f"The model pools by its first token (CLS). {MEAN_ONLY}: they tell how its tokens lie and what mean pooling "
-        "would hide if it were used with this model, and nothing about its own CLS vectors.",
+        "The model pools by its first token (CLS).",
+        f"{_IF_USED}, and nothing about its own CLS vectors.",
     ),
     "lasttoken": _LAST,
     "last": _LAST,
-    "max": Mode(MaxPooling, f"The model pools by the largest value of each dimension. {MEAN_ONLY}."),
+    "max": Mode(MaxPooling, "The model pools by the largest value of each dimension."),
     "weightedmean": _POSITION,
     "position": _POSITION,
     "mean_sqrt_len_tokens": Mode(
         RootMeanPooling,
         "The model pools by the sum of its tokens over the square root of their number: the mean, longer by the root "
         "of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
+        None,
     ),
 }
 # Models that others made and that may have been trained with any pooling; a function's or an array's mean is our own.
