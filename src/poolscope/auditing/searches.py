@@ -23,7 +23,6 @@ from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has, has_attention, options_of, with_options
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
-from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
 from poolscope.numbers.streaming import marks_of
 from poolscope.repairs.readings import Layers, Reading
@@ -88,7 +87,7 @@ def cut_halves(subject: Subject) -> SearchTask | str:
     return SearchTask(
         encoder=subject.encoder,
         task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
-        pooling=make_pooling(subject.pooling),
+        pooling=subject.text_pooling.pooling,
         level=LEVEL,
         units="held-out texts, by self-made queries both ways",
         learnt_from=subject.vectors[np.setdiff1d(distinct, chosen)],
@@ -376,7 +375,7 @@ def query_task(subject: Subject, queries: JudgedQueries) -> QueryTask:
         encoder=subject.encoder,
         asking=encoder,
         task=task,
-        pooling=make_pooling(subject.pooling),
+        pooling=subject.text_pooling.pooling,
         level=LEVEL,
         units="of your queries",
         learnt_from=subject.vectors[texts],

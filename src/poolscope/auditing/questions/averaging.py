@@ -335,6 +335,7 @@ QUESTION = Question(
     number_name=_NUMBER,
     metric="socm",
     answer=answer,
+    of_vectors=True,
     seconds=4,
     judge=judge,
     thresholds=[

@@ -71,8 +71,6 @@ def answer(subject: Subject) -> Answer:
     if verdict.value is None:
         return Answer.unchecked("position", "the answers are not similar to their questions even at the start")
     notes: tuple[str, ...] = (note,)
-    if subject.pooling != "mean":
-        notes = (*notes, "Measured on the mean of the tokens, which this model does not use.")
     numbers = {
         "position_drop": verdict.value,
         "position_drop_interval": verdict.interval,
@@ -219,6 +217,7 @@ QUESTION = Question(
     number_name=_NUMBER,
     metric="length",
     answer=answer,
+    of_vectors=True,
     seconds=2,
     judge=judge,
     thresholds=[
