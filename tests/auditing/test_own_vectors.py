@@ -11,13 +11,14 @@ from audit_data import sentences
 from command_line import run
 from poolscope import as_encoder, audit, encode
 from poolscope.auditing import material
+from poolscope.auditing.searches import K, cloud_trial
 from poolscope.errors import ModelError
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import unit_rows
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import read_texts
-from tiny_models import add_dense, save_model
+from tiny_models import add_dense, declare, save_model
 
 TEXTS = sentences(60)
 OF_VECTORS = ("scores", "cone", "short", "long", "position", "averaging", "hubs")
@@ -32,6 +33,12 @@ def dense(tmp_path_factory):
 @pytest.fixture(scope="module")
 def unreadable(tmp_path_factory):
     return str(add_dense(save_model(tmp_path_factory.mktemp("pickled")), pooling="cls", readable=False))
+
+
+@pytest.fixture(scope="module")
+def first_token(tmp_path_factory):
+    folder = save_model(tmp_path_factory.mktemp("cls"))
+    return str(declare(folder, pooling={"pooling_mode": "cls"}, after=["Normalize"]))
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +142,56 @@ def test_commands_use_the_finished_vectors_or_say_that_they_do_not(dense, finish
     assert Store.open(tmp_path / "store").own_vectors is False
     for command in ("cone", "scores", "profile", "length"):
         assert "not the model's own" in " ".join(run(command, tmp_path / "store").split()), command
+
+
+# -- another pooling than the mean ------------------------------------------------------------------------------------
+
+
+def test_a_cls_model_is_told_which_numbers_are_of_its_means(first_token):
+    result = audit(first_token, TEXTS)
+    np.testing.assert_allclose(
+        result.subject.vectors, unit_rows(np.array([cloud[0] for cloud in encode(first_token, TEXTS)]), "x"), atol=1e-5
+    )
+    assert not any("which this model does not use" in line for line in result["position"].verdict.evidence)
+    note = result["pooling"].verdict.evidence[0]
+    assert "The numbers describe" not in note
+    assert "SOCM and the hidden share (question 8) describe the mean of its tokens" in note
+    assert "The other answers are about the model's own vectors." in note
+    sentence = result["averaging"].verdict.sentence
+    assert "by their clouds, not by their means alone," in sentence
+    assert "Averages miss" not in sentence
+
+
+def test_mistakes_that_the_means_alone_put_right_are_told(first_token):
+    texts = read_texts(TEXTS)
+    queries = {f"{' '.join(text.split()[:4])} tree": [texts.ids[k]] for k, text in enumerate(TEXTS[:15])}
+    result = audit(first_token, texts, queries=queries)
+    wrong, task = result.subject.mistakes, result.subject.query_task
+    asking, searched = (unit_rows(pool(clouds), "means") for clouds in task.clouds)
+    places = {int(text): place for place, text in enumerate(task.texts)}
+    cosine = [
+        np.array([asking[q] @ searched[places[int(text)]] for q, text in zip(wrong.query, side, strict=True)])
+        for side in (wrong.relevant, wrong.wrong)
+    ]
+    assert len(wrong)
+    assert wrong.by_means.tolist() == (cosine[0] > cosine[1]).tolist()
+    assert any(f"(their means alone {wrong.by_means.mean():.0%})" in x for x in result["averaging"].verdict.evidence)
+
+
+def test_the_means_are_not_counted_as_a_gain_of_the_clouds(first_token):
+    subject = audit(first_token, TEXTS).subject
+    task = subject.search
+    means = [unit_rows(pool(clouds), "means") for clouds in task.clouds]
+    by_hand = []
+    for way in (0, 1):
+        own, mean = (np.stack([sides[way], sides[1 - way]]) for sides in (task.vectors, means))
+        scores = []
+        for k in range(len(own[0])):
+            top = np.argsort(-(own[1] @ own[0][k]), kind="stable")[:K]
+            order = top[np.argsort(-(mean[1][top] @ mean[0][k]), kind="stable")]
+            place = np.flatnonzero(order == k)
+            scores.append(1 / np.log2(place[0] + 2) if len(place) else 0.0)
+        by_hand.append(np.mean(scores))
+    trial = cloud_trial(subject)
+    assert trial.before.value == pytest.approx(np.mean(by_hand), abs=1e-6)
+    assert trial.before.value != pytest.approx(task.before.value, abs=1e-6)  # the model as it is
