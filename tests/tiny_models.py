@@ -152,6 +152,27 @@ def declare(
     return folder
 
 
+_PICKLED = "pytorch_model.bin"
+
+
+def add_dense(folder: Path, *, width: int = 6, pooling: str = "mean", readable: bool = True, seed: int = 0) -> Path:
+    """Declare a Dense layer with a large bias behind the pooling: its vectors lie in a cone, those before it do not."""
+    declare(folder, pooling={"pooling_mode": pooling}, after=["Dense", "Normalize"])
+    weights = np.random.default_rng(seed).normal(size=(width, DIMENSION)).astype(np.float32) / DIMENSION**0.5
+    settings = {
+        "in_features": DIMENSION,
+        "out_features": width,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    write(folder / "2_Dense" / "config.json", settings)
+    tensors = {"linear.weight": weights, "linear.bias": np.full(width, 10, np.float32)}
+    if readable:
+        save_file(tensors, folder / "2_Dense" / "model.safetensors")
+    else:  # as older folders have it: a pickle, which is not opened
+        torch.save({name: torch.from_numpy(rows) for name, rows in tensors.items()}, folder / "2_Dense" / _PICKLED)
+    return folder
+
+
 def write(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value), encoding="utf-8")

@@ -7,7 +7,7 @@ import pytest
 
 from cloud_data import random_clouds
 from poolscope.encoders.base import ModelCard
-from poolscope.encoders.pooling import TextPooling, declared_pooling
+from poolscope.encoders.pooling import Step, TextPooling, declared_pooling, finish
 from poolscope.errors import ModelError
 
 
@@ -62,3 +62,22 @@ def test_the_mean_is_taken_with_a_reason():
     assert [taken.name for taken in (joined, changed, silent, arrays)] == ["mean"] * 4
     assert [taken.own for taken in (joined, changed, silent, arrays)] == [False, False, None, None]
     assert [len(taken.notes) for taken in (joined, changed, silent, arrays)] == [1, 1, 1, 0]
+
+
+def test_modules_that_can_be_read_stand_behind_the_pooling():
+    clouds = random_clouds(0, [5, 1, 9], 6)
+    steps = (Step("Dense", np.random.default_rng(0).normal(size=(4, 6)), np.ones(4), "Tanh"),)
+    card = ModelCard("m", "transformers", 6, pooling=("cls",), after=("Dense", "Normalize"))
+    pooling = TextPooling(card, steps)
+    expected = finish(np.array([cloud[0] for cloud in clouds], dtype=np.float64), steps)
+    np.testing.assert_allclose(pooling.pool(clouds), expected)
+    offsets = np.concatenate([[0], np.cumsum(clouds.lengths)])
+    np.testing.assert_allclose(pooling.vectors(np.concatenate(list(clouds)), offsets), expected)
+    assert (pooling.own, pooling.name, pooling.words) == (True, "cls", "cls, then Dense")
+    assert pooling.notes == ("Vectors are pooled as the model declares: cls, then Dense.",)
+
+
+def test_a_mean_with_a_module_behind_it_is_no_mean():
+    card = ModelCard("m", "transformers", 2, pooling=("mean",), after=("Dense",))
+    assert not TextPooling(card, (Step("Dense", np.eye(2), None),)).is_mean
+    assert TextPooling(ModelCard("m", "transformers", 2, pooling=("mean",), after=("Normalize",)), ()).is_mean

@@ -54,6 +54,14 @@ def test_modules_after_the_pooling():
     assert not any("applies" in note for note in pooling_report(Declares(after=("Normalize",))).notes())
 
 
+def test_a_runtime_is_told_how_the_model_pools_and_nothing_of_clouds():
+    report = pooling_report(Declares(pooling=("cls",), after=("Dense", "Normalize")))
+    assert report.notes(of_reference=True)[:2] == (
+        "The model pools by its first token (CLS).",
+        "After pooling the model applies Dense.",
+    )
+
+
 def test_prompts_and_lengths_as_used(tmp_path):
     prompts = {"query": "query : ", "passage": ""}
     folder = declare(save_model(tmp_path), pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=prompts)

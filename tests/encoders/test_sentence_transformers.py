@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -42,6 +44,16 @@ def test_means_are_the_pooled_vectors(architecture, source, tmp_path):
     assert_pooled(encoder.encode(texts)[-1], model.encode(texts))
     assert encoder.card.pooling == ("mean",)
     assert encoder.card.max_length == 20
+
+
+def test_an_encoder_half_that_was_saved_by_itself_is_opened_without_a_decoder(tmp_path):
+    """sentence-transformers 6.2 writes T5EncoderModel, and is_encoder_decoder as false."""
+    model = SentenceTransformer(str(declare(save_model(tmp_path / "whole", "T5"))))
+    model.save(str(tmp_path / "half"))
+    config = tmp_path / "half" / "config.json"
+    written = json.loads(config.read_text())
+    config.write_text(json.dumps({**written, "architectures": ["T5EncoderModel"], "is_encoder_decoder": False}))
+    assert_pooled(encode(tmp_path / "half", TEXTS), model.encode(TEXTS))
 
 
 @pytest.mark.parametrize("source", ["folder", "object"])

@@ -26,7 +26,7 @@ from poolscope.encoders.base import ArrayEncoder
 from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.endpoint import as_vector_source, is_vector_source
 from poolscope.encoders.named import stored_vocabulary
-from poolscope.encoders.pooling import pooling_of
+from poolscope.encoders.pooling import TextPooling, pooling_of
 from poolscope.encoders.reports import TruncationReport
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.engines import Engine, encode_with, measure_with
@@ -178,7 +178,8 @@ def _planned(encoder: TokenEncoder, corpus: Texts, how: Settings) -> Material:
         seconds["all texts"] = time.perf_counter() - began
         clouds, positions = store.clouds(), tuple(store.sampled(corpus.ids))
     notes = (*plan.sentences()[:2], *corpus.report.notes())
-    return Material(encoder, clouds, corpus.source, notes, seconds, Whole(plan, *merged, positions))
+    whole = Whole(plan, *merged, positions, own=TextPooling.of(encoder).own)
+    return Material(encoder, clouds, corpus.source, notes, seconds, whole)
 
 
 def vectors_of(
@@ -338,12 +339,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Whole:
-    """What was measured on all texts of a planned audit."""
+    """What was measured on all texts of a planned audit. `own`: are the vectors behind the profile the model's own?"""
 
     plan: Plan
     corpus: CorpusSummary
     profile: LengthProfile
     positions: tuple[int, ...] = field(repr=False)  # of the drawn texts among all
+    own: bool | None = True
 
     def truncation(self, drawn: TruncationReport) -> TruncationReport:
         """The report on the texts that were drawn, with the counts of all."""
@@ -371,23 +373,24 @@ def make_plan(encoder: TokenEncoder, texts: Texts, precision: float | None, *, w
     # Workers share the cores, so that each is slower than this process where that used several at once.
     cores = workers * max(1, available_cores() // workers)
     seconds = max(gone / workers, spent / cores) * sum(map(len, texts.texts)) / max(sum(map(len, batch)), 1)
-    return replace(_plan(clouds, len(texts), precision), seconds=seconds, workers=workers)
+    plan = _plan(clouds, len(texts), precision, TextPooling.of(encoder))
+    return replace(plan, seconds=seconds, workers=workers)
 
 
-def _plan(batch: TokenClouds, texts: int, precision: float | None) -> Plan:
+def _plan(batch: TokenClouds, texts: int, precision: float | None, pooling: TextPooling | None = None) -> Plan:
     """The plan for so many texts of which some were drawn and encoded; those that are stored cost nothing more."""
     wanted = PRECISION if precision is None else precision
-    needed, pairs = _needed(batch, wanted)
+    needed, pairs = _needed(batch, wanted, pooling or pooling_of(batch))
     decides = max(needed, key=lambda name: needed[name])
     sample = min(max(math.ceil(needed[decides] / 100) * 100, LEAST), MOST, texts)
     reached = wanted * math.sqrt(needed[decides] / sample)
     return Plan(texts, sample, pairs, wanted, reached, decides, len(batch), needed[decides])
 
 
-def _needed(clouds: TokenClouds, precision: float) -> tuple[dict[str, float], int]:
+def _needed(clouds: TokenClouds, precision: float, pooling: TextPooling) -> tuple[dict[str, float], int]:
     """How many texts each kind of number needs for its interval, and how many pairs; half-widths go as 1/√n."""
     needed = {"a share of the texts": (1.96 * 0.5 / precision) ** 2}
-    mean_cosine = cone(pooling_of(clouds).pool(clouds)).mean_cosine.interval
+    mean_cosine = cone(pooling.pool(clouds)).mean_cosine.interval
     compared = socm(clouds[:_COMPARED])
     for name, interval, count in (
         ("the mean cosine", mean_cosine, len(clouds)),
@@ -420,7 +423,7 @@ def whole_of_store(
         positions = np.arange(len(clouds))
     how.watch.planned(plan.sentences())
     how.watch.opened(f"measuring all {len(store):,} texts")
-    return Whole(plan, *_merged(store, how.engine), tuple(positions.tolist())), clouds
+    return Whole(plan, *_merged(store, how.engine), tuple(positions.tolist()), own=store.own_vectors), clouds
 
 
 def _merged(store: Store, engine: Engine | None) -> tuple[CorpusSummary, LengthProfile]:
@@ -439,7 +442,9 @@ def _store(encoder: TokenEncoder, texts: Texts, plan: Plan, how: Settings) -> It
     """A store of one vector a text: an entry of the cache, or else one that is gone afterwards."""
     write: Callable[..., Store] = partial(encode_with, how.engine)
     choices: dict[str, Any] = {"options": EncoderOptions(**how.options), "progress": how.watch.encoded}
-    choices |= {"keep": "vectors", "keep_tokens": plan.sample}
+    # Means stand for vectors that cannot be computed here, as everywhere in the audit, which says so.
+    keep = "moments" if TextPooling.of(encoder).own is False else "vectors"
+    choices |= {"keep": keep, "keep_tokens": plan.sample}
     kept = cached_store(encoder, texts, write=write, **choices) if how.stores else None
     if kept is not None:
         yield kept

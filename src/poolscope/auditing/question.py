@@ -30,6 +30,7 @@ from poolscope.verdicts import LEVEL_COLOURS, Basis, Verdict, number_text
 if TYPE_CHECKING:
     from poolscope.auditing.result import Audit
     from poolscope.auditing.subject import Subject
+    from poolscope.encoders.pooling import TextPooling
 
 
 @dataclass(frozen=True)
@@ -332,8 +333,11 @@ class Question:
     map of the corpus. `overlay` draws several audits in one figure (None where their tables do not hold it).
 
     `needs`: where only vectors are at hand, a question that needs "clouds" is not answered but names its `door`, which
-    is the command that would. `applies(subject)`: a question that is about some sources only is left out elsewhere.
-    `seconds` is what it takes of 1,000 texts on two cores, for the time left where nothing was measured yet.
+    is the command that would. `of_vectors`: it needs clouds, and what it says is about the vectors made of them; such
+    an answer, like one that needs vectors, says where these are not the model's own. `of_all`: of a planned audit, it
+    is about the vectors of all texts. `applies(subject)`: a question
+    that is about some sources only is left out elsewhere. `seconds` is what it takes of 1,000 texts on two cores, for
+    the time left where nothing was measured yet.
     """
 
     key: str
@@ -354,6 +358,8 @@ class Question:
     overlay: Callable[[Mapping[str, Audit]], Any | None] | None = None
     from_answers: bool = False
     needs: Literal["clouds", "vectors"] = "clouds"
+    of_vectors: bool = False
+    of_all: bool = False
     door: str = "poolscope audit MODEL TEXTS"
     applies: Callable[[Subject], bool] | None = None
     seconds: float = 0.0
@@ -373,6 +379,9 @@ class Question:
             )
         else:
             answer = self.answer(subject, earlier) if self.from_answers else self.answer(subject)
+        own = subject.text_pooling.own if subject.whole is None or not self.of_all else subject.whole.own
+        if (self.of_vectors or self.needs == "vectors") and answer.numbers and own is False:
+            answer = replace(answer, verdict=_of_means(answer.verdict, subject.text_pooling))
         needed = self.from_answers or answer.verdict.at_least("watch")
         return replace(
             answer,
@@ -385,6 +394,13 @@ class Question:
             question=self.words,
             page=self.page,
         )
+
+
+def _of_means(verdict: Verdict, pooling: TextPooling) -> Verdict:
+    """A verdict on vectors that are means of tokens because the model's own could not be computed, or were not kept."""
+    notes = pooling.notes if pooling.own is False else ()
+    sentence = f"{verdict.sentence} This is of the means of the tokens, which are not the model's own vectors."
+    return replace(verdict, sentence=sentence, evidence=(*verdict.evidence, *notes))
 
 
 class QuestionTable(Mapping[str, Question]):

@@ -171,6 +171,8 @@ def audit(
     )
     if subject.queries is not None:
         subject = replace(subject, notes=(*subject.notes, *query_notes(subject, subject.queries)))
+    if subject.text_pooling.own is False:  # beside the texts too: it is true of most answers
+        subject = replace(subject, notes=(*subject.notes, *subject.text_pooling.notes))
     try:
         with watch:
             result = ask(subject, seconds=material.seconds, watch=watch, paced=paced_name(model))
@@ -227,6 +229,7 @@ def ask(subject: Subject, *, seconds: Mapping[str, float], watch: Watch, paced: 
         times[question.key] = time.perf_counter() - began
         watch.answered(answers[-1])
     settings: dict[str, Any] = {"seed": subject.seed, "trial_texts": subject.trial_texts, "pooling": subject.pooling}
+    settings["own_vectors"] = subject.text_pooling.own
     if subject.whole is not None:
         settings["plan"] = subject.whole.plan.to_dict()
     if subject.queries is not None:

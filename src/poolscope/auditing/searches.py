@@ -23,7 +23,6 @@ from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has, has_attention, options_of, with_options
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
-from poolscope.numbers.pooling import make_pooling
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
 from poolscope.numbers.streaming import marks_of
 from poolscope.repairs.readings import Layers, Reading
@@ -88,7 +87,7 @@ def cut_halves(subject: Subject) -> SearchTask | str:
     return SearchTask(
         encoder=subject.encoder,
         task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
-        pooling=make_pooling(subject.pooling),
+        pooling=subject.text_pooling.pooling,
         level=LEVEL,
         units="held-out texts, by self-made queries both ways",
         learnt_from=subject.vectors[np.setdiff1d(distinct, chosen)],
@@ -301,13 +300,19 @@ def cut_in_two(text: str) -> list[str]:
 def cloud_trial(subject: Subject) -> Trial:
     """Before and after the ten nearest are put in order by their clouds too: d_μ + weight·d_Σ.
 
-    If what averaging hides told right from wrong, this would find it.
+    If what averaging hides told right from wrong, this would find it. Where the model's own vectors are no means of
+    tokens, the same ten in the order of their means are what it is set against: clouds have means, which may find more
+    than the model's own vectors without anything that averaging hides.
     """
     name, task = "re-ranking", subject.search
     if isinstance(task, str):
         return Trial(name, f"whether that matters was not tried: {task}.")
-    doing = "looking at the clouds of the first hits"
-    return task.try_reranking(K, weight=CLOUD_WEIGHT, name=name, doing=doing)
+    if subject.text_pooling.is_mean:
+        doing = "looking at the clouds of the first hits"
+        return task.try_reranking(K, weight=CLOUD_WEIGHT, name=name, doing=doing)
+    name = "re-ranking by clouds against re-ranking by means alone"
+    doing = "putting the first hits in order by their clouds, not by their means alone,"
+    return task.try_reranking(K, weight=CLOUD_WEIGHT, name=name, doing=doing, beside_means=True)
 
 
 # -- the user's own queries -------------------------------------------------------------------------------------------
@@ -381,7 +386,7 @@ def query_task(subject: Subject, queries: JudgedQueries) -> QueryTask:
         encoder=subject.encoder,
         asking=encoder,
         task=task,
-        pooling=make_pooling(subject.pooling),
+        pooling=subject.text_pooling.pooling,
         level=LEVEL,
         units="of your queries",
         learnt_from=subject.vectors[texts],
@@ -405,7 +410,8 @@ def _judgements(
 class Mistakes:
     """Queries that rank a wrong text before a relevant one: positions of the query and of both texts, and cosines.
 
-    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first. The rows may be drawn:
+    `mended`: with the clouds looked at too (d_μ + weight·d_Σ), the relevant text comes first; `by_means`: by the means
+    of the clouds alone (d_μ), which tells something where the model's vectors are no such means. The rows may be drawn:
     `count` is how many there are of all, `queries` of how many queries, and `confused` how many pairs of two texts.
     """
 
@@ -418,6 +424,7 @@ class Mistakes:
     count: int
     queries: int
     confused: int
+    by_means: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __len__(self) -> int:
         return len(self.query)
@@ -452,8 +459,9 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
         drawn = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
         rows, places = rows[drawn], places[drawn]
     wrongs = top[rows, places]
-    sides = (np.stack([queries[rows], texts], axis=1) for texts in (best[rows], wrongs))
+    sides = [np.stack([queries[rows], texts], axis=1) for texts in (best[rows], wrongs)]
     near = [gaussian_distances(*task.clouds, pairs, weight=CLOUD_WEIGHT) for pairs in sides]
+    near_means = [gaussian_distances(*task.clouds, pairs, weight=0.0) for pairs in sides]
     return Mistakes(
         query=queries[rows],
         relevant=task.texts[best[rows]],
@@ -461,6 +469,7 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
         relevant_cosine=own[rows].astype(np.float64),
         wrong_cosine=scores[rows, places],
         mended=near[0] < near[1],
+        by_means=near_means[0] < near_means[1],
         count=count,
         queries=confusing,
         confused=confused,

@@ -42,7 +42,6 @@ from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
-from poolscope.numbers.pooling import pool
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.numbers.streaming import marks_of
 from poolscope.texts import JudgedQueries, ReadReport, Texts
@@ -180,13 +179,18 @@ class Subject:
         return text_moments(self.clouds)
 
     @cached_property
+    def text_pooling(self) -> TextPooling:
+        """What makes the vectors: the model's pooling and the modules behind it; the mean where that cannot be done."""
+        return TextPooling.of(self.encoder)
+
+    @property
     def pooling(self) -> str:
         """The pooling that the answers use: what the model declares; the mean where it declares none or several."""
-        return TextPooling(self.card).name
+        return self.text_pooling.name
 
     @cached_property
     def raw_vectors(self) -> Array:
-        """The vector of each text as the model pools, at its own length (texts × d)."""
+        """The vector of each text as the model gives it, at its own length (texts × d)."""
         if self.collection is not None:
             return np.asarray(self.collection.vectors, dtype=np.float64)
         return self.pooled(self.clouds)
@@ -197,8 +201,8 @@ class Subject:
         return unit_rows(self.raw_vectors, "vectors")
 
     def pooled(self, clouds: TokenClouds) -> Array:
-        """The vectors of some clouds, pooled as the model does, at their own length."""
-        return pool(clouds, self.pooling)
+        """The vectors of some clouds as the model gives them (`text_pooling`), at their own length."""
+        return self.text_pooling.pool(clouds)
 
     def encoded(self, texts: Sequence[str]) -> Array:
         """The vectors of other texts, encoded with the same choices."""

@@ -23,7 +23,7 @@ from poolscope.connectors import Collection, is_index, read_index
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, pooling_report, truncation_report
 from poolscope.encoders.capabilities import vocabulary_of
 from poolscope.encoders.named import stored_vocabulary
-from poolscope.encoders.pooling import pooling_of
+from poolscope.encoders.pooling import TextPooling, pooling_of
 from poolscope.encoders.reports import cloud_notes
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
@@ -96,16 +96,23 @@ class Inputs:
 
     def described(self) -> Described:
         """The clouds of a store or a cloud file, or of the texts encoded by the model."""
+        return self._described()[0]
+
+    def _described(self, *, of_vectors: bool = False) -> tuple[Described, TextPooling]:
+        """The same, with what makes vectors of them; `of_vectors`: these are looked at, and what is said is of them."""
         if is_clouds(self.model):
-            clouds = self._ready()
-            return Described(clouds, stored_vocabulary(clouds))
+            clouds = self._ready(of_vectors=of_vectors)
+            return Described(clouds, stored_vocabulary(clouds)), pooling_of(clouds)
         corpus, encoder = self.corpus(), self.encoder()
         settings = EncoderOptions(**self.options)
         with encoding_progress(len(corpus)) as progress:
             clouds = cached_clouds(encoder, corpus, options=settings, enabled=self.cache, progress=progress)
-        notes = [*corpus.report.notes(), *pooling_report(encoder).notes(), *truncation_report(clouds).notes()]
+        pooling = TextPooling.of(encoder)
+        report = pooling_report(encoder).notes(vectors=pooling if of_vectors else None)
+        notes = [*corpus.report.notes(), *report, *truncation_report(clouds).notes()]
         self._print_origin(clouds, notes, encoder.card.name)
-        return Described(clouds, vocabulary_of(encoder), corpus.labels if self.reading.get("label_column") else None)
+        labels = corpus.labels if self.reading.get("label_column") else None
+        return Described(clouds, vocabulary_of(encoder), labels), pooling
 
     def store(self, engine: Engine) -> str:
         """The place of the store that an engine is to measure: the one that was named, or an entry that it writes."""
@@ -133,11 +140,12 @@ class Inputs:
                 f"name a model."
             )
 
-    def _ready(self) -> TokenClouds:
+    def _ready(self, *, of_vectors: bool = False) -> TokenClouds:
         """The clouds that the model's name means, as they are."""
         self.refuse_with_clouds()
         clouds = open_clouds(self.model)
-        self._print_origin(clouds, cloud_notes(clouds), self.model)
+        notes = cloud_notes(clouds, vectors=pooling_of(clouds) if of_vectors else None)
+        self._print_origin(clouds, notes, self.model)
         return clouds
 
     def _print_origin(self, clouds: TokenClouds, notes: Sequence[str], name: str) -> None:
@@ -180,8 +188,8 @@ class Inputs:
             self.refuse_with_clouds()  # all texts, not a draw
             kept = open_store(self.model, self.screen).vectors()
             return kept.vectors, kept.ids
-        clouds = self.described().clouds
-        return pooling_of(clouds).pool(clouds), clouds.ids
+        described, pooling = self._described(of_vectors=True)
+        return pooling.pool(described.clouds), described.clouds.ids
 
     def _held(self) -> Collection:
         """The vectors of a file or a vector store, which need neither model nor texts."""
@@ -197,9 +205,10 @@ class Inputs:
 
 
 def open_store(folder: str, screen: Screen) -> Store:
-    """A store, named on the screen."""
+    """A store, named on the screen, with a note where its vectors are not the model's own."""
     store = Store.open(folder)
     screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
+    screen.print_notes(store.vector_notes())
     return store
 
 

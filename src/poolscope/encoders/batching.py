@@ -421,6 +421,7 @@ class TokenInputs:
         self._known: dict[tuple[int, bytes], Array] = {}
         self._offset = 0
         self.encoder = planner_of(encoder)
+        self._pooling = TextPooling.of(encoder)
         self._whole = copy.copy(self.encoder)  # the same model and tokenizer, and no text is cut
         self._whole.max_length = None
         self._before, self._after = self._frame()
@@ -445,7 +446,7 @@ class TokenInputs:
         return row[: max(tokens - self.added, 0)]
 
     def encode(self, rows: Sequence[Ids], *, progress: Progress | None = None) -> Array:
-        """The vectors of inputs (N × d), pooled as the model declares (`TextPooling`), not normalised."""
+        """The vectors of inputs (N × d), as the model gives them (`TextPooling`), not normalised."""
         framed = [np.concatenate([self._before, row, self._after]) for row in rows]
         longest, most = max(map(len, framed), default=0), self.positions
         if most is not None and longest > most:
@@ -471,7 +472,7 @@ class TokenInputs:
         plan = replace(self._whole.plan([_WORD]), tokens=tokens)
         with self.encoder.workers([card.last], len(plan)) as workers:
             matrix = run_batches(plan, workers, progress=progress)[card.last]
-        return TextPooling(card).vectors(matrix, plan.offsets)
+        return self._pooling.vectors(matrix, plan.offsets)
 
     def _frame(self) -> tuple[Ids, Ids]:
         """What stands before and after the ids of every text: the input for no text, found again around a word."""

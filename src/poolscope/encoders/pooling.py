@@ -1,8 +1,8 @@
 """How a model itself pools: from what its card declares to a pooling, and what is done where that is not one pooling.
 
-This is the one place that decides it. `declared_pooling` refuses a model whose vectors no single pooling of its tokens
-gives (a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so
-(a measurement of tokens is still one).
+This is the one place that decides it. `own_pooling` refuses a model whose vectors cannot be computed from its tokens
+(a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so (a
+measurement of tokens is still one). Both go through the modules behind the pooling (Dense), where these can be read.
 """
 
 from __future__ import annotations
@@ -34,40 +34,50 @@ from poolscope.numbers.pooling import (
 
 Array = NDArray[np.float64]
 
-MEAN_ONLY = "The numbers describe the mean of its tokens, which is not the vector that the model gives"
+MEAN_ONLY = "describe the mean of its tokens, which is not the vector that the model gives"
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A pooling as models declare it: what it is here, and what the numbers of a mean tell about such a model."""
+    """A pooling as models declare it: what it is here, in words, and what the numbers of a mean tell of such a model.
+
+    `tells` follows `MEAN_ONLY`; None where the mean has the direction of the model's own vector.
+    """
 
     pooling: type[Pooling]
-    meaning: str
+    words: str
+    tells: str | None = "."
+
+    def meaning(self, numbers: str = "The numbers") -> str:
+        """What the model does, and what `numbers` that are those of a mean then describe."""
+        return self.words if self.tells is None else f"{self.words} {numbers} {MEAN_ONLY}{self.tells}"
 
 
+_IF_USED = ": they tell how its tokens lie and what mean pooling would hide if it were used with this model"
 _LAST = Mode(
     LastPooling,
-    f"The model pools by its last token. {MEAN_ONLY}: they tell how its tokens lie and what mean pooling would hide if "
-    "it were used with this model. In a causal model early tokens have not seen the whole text.",
+    "The model pools by its last token.",
+    f"{_IF_USED}. In a causal model early tokens have not seen the whole text.",
 )
-_POSITION = Mode(PositionPooling, f"The model pools by a mean in which later tokens weigh more. {MEAN_ONLY}.")
+_POSITION = Mode(PositionPooling, "The model pools by a mean in which later tokens weigh more.")
 # By the names of sentence-transformers and by ours.
 MODES: dict[str, Mode] = {
-    "mean": Mode(MeanPooling, "The model pools by the mean of its tokens, and so does poolscope."),
+    "mean": Mode(MeanPooling, "The model pools by the mean of its tokens, and so does poolscope.", None),
     "cls": Mode(
         FirstPooling,
-        f"The model pools by its first token (CLS). {MEAN_ONLY}: they tell how its tokens lie and what mean pooling "
-        "would hide if it were used with this model, and nothing about its own CLS vectors.",
+        "The model pools by its first token (CLS).",
+        f"{_IF_USED}, and nothing about its own CLS vectors.",
     ),
     "lasttoken": _LAST,
     "last": _LAST,
-    "max": Mode(MaxPooling, f"The model pools by the largest value of each dimension. {MEAN_ONLY}."),
+    "max": Mode(MaxPooling, "The model pools by the largest value of each dimension."),
     "weightedmean": _POSITION,
     "position": _POSITION,
     "mean_sqrt_len_tokens": Mode(
         RootMeanPooling,
         "The model pools by the sum of its tokens over the square root of their number: the mean, longer by the root "
         "of the number of tokens. The direction is the same, so cosines and SOCM are the model's own.",
+        None,
     ),
 }
 # Models that others made and that may have been trained with any pooling; a function's or an array's mean is our own.
@@ -116,6 +126,10 @@ class FinishedPooling(Pooling):
         """That of one cloud."""
         return np.asarray(self._finished(self.inner.vector(cloud, ids)[None])[0])
 
+    def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
+        """Those of clouds that stand one after the other."""
+        return self._finished(self.inner.rows(tokens, offsets))
+
     def _finished(self, vectors: Array) -> Array:
         widths = [step.width for step in self.steps if step.width is not None]
         if widths and widths[0] != vectors.shape[1]:
@@ -148,38 +162,68 @@ def modules_after(after: tuple[str, ...]) -> list[str]:
     return [module for module in after if module != "Normalize"]
 
 
-class TextPooling:
-    """The vectors of texts as a model pools: by what it declares, and by the mean where that cannot be done.
+def named_pooling(modes: Sequence[str]) -> str:
+    """What a model declares as its pooling, by the names of poolscope.
 
-    The mean is taken where the model declares no pooling, joins several, or changes the pooled vector further (Dense),
-    because it is the pooling of most models and the one whose losses are measured here. `own` says whether the vectors
-    are the model's own, up to their length (None where it declares nothing). `notes` is empty for a declared mean;
-    otherwise it names the pooling, or says why the vectors are means and not the model's own.
+    >>> named_pooling(["cls", "weightedmean"])
+    'cls + position'
+    """
+    return " + ".join(MODES[mode].pooling.name if mode in MODES else mode for mode in modes)
+
+
+class TextPooling:
+    """The vectors of texts as a model gives them, and the means of their tokens where these cannot be computed.
+
+    `steps` are the modules behind the pooling (Dense), None where they could not be read; `TextPooling.of` asks an
+    encoder for them. The mean is taken where the model declares no pooling, joins several, or has modules that could
+    not be read, because it is the pooling of most models and the one whose losses are measured here. `own` says whether
+    the vectors are the model's own, up to their length (None where it declares nothing). `notes` is empty for a
+    declared mean; otherwise it names the pooling, or says why the vectors are means and not the model's own.
 
     >>> taken = TextPooling(ModelCard("m", "transformers", 4, pooling=("cls", "mean")))
     >>> taken.name, taken.own
     ('mean', False)
     """
 
-    def __init__(self, card: ModelCard) -> None:
+    def __init__(self, card: ModelCard, steps: Sequence[Step] | None = None) -> None:
         self.own: bool | None = True if card.pooling else None
         self.notes: tuple[str, ...] = ()
+        self.modules = modules_after(card.after)
+        self.pooling: Pooling = MeanPooling()
         try:
-            self.pooling = declared_pooling(card)
+            inner = declared_pooling(card if steps is None else replace(card, after=()))
         except ModelError as error:
-            self.pooling, self.own = MeanPooling(), False
+            self.own = False
             self.notes = (
                 f"Vectors are means of the tokens and not the model's own. {str(error).partition(';')[0]}. Encode the "
                 f"texts elsewhere and pass the vectors as a file to measure those.",
             )
             return
+        self.pooling = FinishedPooling(inner, steps) if steps else inner
         if declares_nothing(card):
             self.notes = (f"{card.name} declares no pooling; its vectors are taken to be the means of its tokens.",)
-        elif self.name != "mean":
-            note = f"Vectors are pooled as the model declares: {', '.join(card.pooling)}."
+        elif not self.is_mean:
+            then = f", then {', '.join(self.modules)}" if self.modules else ""
+            note = f"Vectors are pooled as the model declares: {', '.join(card.pooling)}{then}."
             if self.name in ("cls", "position") and not card.include_prompt:
                 note += " Where a prompt is left out of the pooling, places count from the first token after it."
             self.notes = (note,)
+
+    @classmethod
+    def of(cls, encoder: TokenEncoder) -> TextPooling:
+        """That of the model behind an encoder, through the modules behind its pooling where they can be read."""
+        return cls(encoder.card, steps_after(encoder))
+
+    @property
+    def is_mean(self) -> bool:
+        """Are the vectors the means of the tokens, up to their length, with no module behind?"""
+        return self.name == "mean" and not isinstance(self.pooling, FinishedPooling)
+
+    @property
+    def words(self) -> str:
+        """What makes the vectors, modules and all: "mean", or "mean, then Dense"."""
+        modules = self.modules if isinstance(self.pooling, FinishedPooling) else []
+        return ", then ".join([self.name, *modules])
 
     @property
     def name(self) -> str:
@@ -197,6 +241,8 @@ class TextPooling:
 
 def pooling_of(clouds: TokenClouds) -> TextPooling:
     """How the model behind some clouds pools, by what they remember of it; the mean where they remember none.
+
+    Clouds do not remember the weights of modules behind the pooling: who has the encoder asks `TextPooling.of`.
 
     >>> pooling_of(TokenClouds.from_arrays([[[1.0, 3.0]]])).name
     'mean'

@@ -13,7 +13,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import is_encoder, options_of
-from poolscope.encoders.pooling import MEAN_ONLY, MODES, modules_after
+from poolscope.encoders.pooling import MEAN_ONLY, MODES, TextPooling, modules_after
 from poolscope.errors import InputError, shorten
 from poolscope.results import Result
 from poolscope.texts.groups import plain_text
@@ -42,10 +42,23 @@ class PoolingReport(Result):
     max_length: int | None
     role: str | None = None
 
-    def notes(self, *, of_reference: bool = False) -> tuple[str, ...]:
-        """The report in sentences, most important first; `of_reference` tells its cuts from those of a runtime."""
+    def notes(
+        self, *, of_reference: bool = False, vectors: TextPooling | None = None, of_clouds: str = ""
+    ) -> tuple[str, ...]:
+        """The report in sentences, most important first.
+
+        They are about clouds, unless `vectors` says what makes the vectors that are looked at; `of_clouds` then names
+        the numbers that are of the clouds all the same, as some of an audit are. `of_reference`: the vectors of a
+        runtime are set beside the model's own, and the texts that the model cuts are told from those of the runtime.
+        """
         cut = "The reference cuts texts" if of_reference else "Texts are cut"
-        return (*self._pooling_notes(), *self._after_notes(), *self._prompt_notes(), *self._length_notes(cut))
+        if vectors is not None:
+            pooling = self._vector_notes(vectors, of_clouds)
+        elif of_reference:
+            pooling = self._reference_notes()
+        else:
+            pooling = (*self._pooling_notes(), *self._after_notes())
+        return (*pooling, *self._prompt_notes(), *self._length_notes(cut))
 
     def seen(self) -> tuple[str, ...]:
         """The report in sentences."""
@@ -64,11 +77,33 @@ class PoolingReport(Result):
             return ("The model declares no pooling. It is treated as mean pooling over all its tokens.",)
         if len(self.declared) > 1:
             joined = " + ".join(self.declared)
-            return (f"The model joins several poolings end to end ({joined}). {MEAN_ONLY}.",)
+            return (f"The model joins several poolings end to end ({joined}). The numbers {MEAN_ONLY}.",)
         mode = self.declared[0]
         return (
-            MODES[mode].meaning if mode in MODES else f"The model pools by {mode!r}, which poolscope does not know.",
+            MODES[mode].meaning() if mode in MODES else f"The model pools by {mode!r}, which poolscope does not know.",
         )
+
+    def _reference_notes(self) -> tuple[str, ...]:
+        """How the model makes its vectors, and nothing of clouds."""
+        known = len(self.declared) == 1 and self.declared[0] in MODES
+        pooled = MODES[self.declared[0]].words if known else self._pooling_notes()[0]
+        changing = modules_after(self.after)
+        return (pooled, f"After pooling the model applies {', '.join(changing)}.") if changing else (pooled,)
+
+    def _vector_notes(self, vectors: TextPooling, of_clouds: str) -> tuple[str, ...]:
+        """The same where vectors are looked at: at most some of the numbers are of the means then."""
+        if vectors.own is False:
+            return vectors.notes
+        if not self.declared:
+            return self._pooling_notes()
+        changing, mode = ", ".join(modules_after(self.after)), MODES[self.declared[0]]
+        pooled = mode.words
+        if of_clouds and mode.tells is not None:
+            pooled = f"{mode.meaning(of_clouds)} The other answers are about the model's own vectors."
+        if not changing:
+            return (pooled,)
+        before = f"; {of_clouds} are of the tokens before that" if of_clouds else ""
+        return (pooled, f"After pooling the model applies {changing}, and the vectors went through it{before}.")
 
     def _after_notes(self) -> tuple[str, ...]:
         changing = modules_after(self.after)
@@ -253,16 +288,19 @@ def _identical(clouds: TokenClouds) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(group) for group in shared)
 
 
-def cloud_notes(clouds: TokenClouds) -> list[str]:
+def cloud_notes(clouds: TokenClouds, *, vectors: TextPooling | None = None) -> list[str]:
     """All that ready clouds know of themselves: their texts, the model's pooling, what was cut off, unknown tokens.
 
-    Where their provenance holds no card of a model (arrays of one's own) nothing is said of its pooling.
+    Where their provenance holds no card of a model (arrays of one's own) nothing is said of its pooling. `vectors` as
+    `PoolingReport.notes` takes it.
     """
     origin = clouds.provenance
     notes = list(_of(origin, "texts").get("notes", ()))
     card = _of(origin, "model")
     if {"name", "kind", "dimension", "pooling"} <= card.keys():
-        notes += _of_card(_known(ModelCard, card), _known(EncoderOptions, _of(origin, "options"))).notes()
+        notes += _of_card(_known(ModelCard, card), _known(EncoderOptions, _of(origin, "options"))).notes(
+            vectors=vectors
+        )
     return [*notes, *truncation_report(clouds).notes(), *unknown_notes(clouds)]
 
 

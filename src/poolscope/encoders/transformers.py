@@ -385,10 +385,12 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
     dtype = options.dtype or ("float32" if device.type == "cpu" else half)
     loader = library.AutoModel
-    if getattr(config, "is_encoder_decoder", False):
-        # The encoder half has a class of its own in the T5 family; elsewhere it is taken out of the whole.
-        loader = getattr(library, type(config).__name__.removesuffix("Config") + "EncoderModel", library.AutoModel)
-        config.is_encoder_decoder = loader is library.AutoModel
+    # The encoder half has a class of its own in the T5 family; elsewhere it is taken out of the whole. Where the half
+    # was saved by itself, the configuration speaks of no decoder, but AutoModel would look for one all the same.
+    encoder_half = type(config).__name__.removesuffix("Config") + "EncoderModel"
+    saved_alone = (getattr(config, "architectures", None) or [""])[0] == encoder_half
+    if hasattr(library, encoder_half) and (saved_alone or getattr(config, "is_encoder_decoder", False)):
+        loader, config.is_encoder_decoder = getattr(library, encoder_half), False
     build = library.AutoModel.from_config if loader is library.AutoModel else loader
     _check_buildable(config, build, folder, trusted=options.trust_remote_code)
     model, report = loader.from_pretrained(

@@ -66,6 +66,7 @@ from poolscope.stores.store import Store, condensed, open_clouds
 from poolscope.stores.writer import (
     absent_shards,
     begin_store,
+    check_vectors,
     describe,
     encode_to_store,
     finish_store,
@@ -197,6 +198,7 @@ def encode_with(
         raise InputError(f"encoder: received {shorten(encoder)}; needed: what as_encoder gives. Open it first.")
     if isinstance(engine, LocalEngine):
         return encode_to_store(encoder, texts, folder, progress=progress, **choices)
+    check_vectors(encoder, keep)
     spec = spec_of(encoder).to_dict()
     begun = begin_store(encoder.card, texts, folder, wait=600.0, **choices)
     if begun.reused == len(begun):

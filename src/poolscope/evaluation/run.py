@@ -318,22 +318,23 @@ def best_layer(
         score=after.score,
         own=own.score,
         difference=difference,
-        sentence=_sentence(best, difference, (depth, TextPooling(encoder.card).name)),
+        sentence=_sentence(best, difference, depth, TextPooling.of(encoder)),
         scores=listed,
         provenance={**provenance(settings={"seed": seed, "task": task.name}), "model": encoder.card.to_dict()},
     )
 
 
-def _sentence(best: Key, difference: Difference, own: Key) -> str:
-    if best == own:
+def _sentence(best: Key, difference: Difference, depth: int, pooling: TextPooling) -> str:
+    against = f"the model as it pools ({pooling.words})"
+    if pooling.own is False:
+        against = "the mean of its last layer (its own vectors cannot be computed here)"
+    if best == (depth, pooling.words):
         return (
             f"No layer is better on the half that chose than the one that the model pools, {best[0]}, by the "
             f"{best[1]}; so the other half was not asked."
         )
     what = f"layer {best[0]} by the {best[1]}"
-    change = (
-        f"{difference.metric} {difference} against the model as it pools ({own[1]}), on {difference.count} held-out"
-    )
+    change = f"{difference.metric} {difference} against {against}, on {difference.count} held-out"
     if (shortage := difference.shortage()) is not None:
         return f"Which layer is best cannot be told here: {shortage}. Chosen was {what}: {change} {difference.unit}."
     if difference.proves_gain:
@@ -349,7 +350,7 @@ def _pooled(
     encoder: TokenEncoder, task: Task, layers: Sequence[int], progress: Progress | None
 ) -> dict[Key, list[Any]]:
     """Unit vectors of every side of the task by layer and pooling; the model's own stand under its last layer."""
-    declared, depth = TextPooling(encoder.card), int(encoder.card.layers or 0)
+    declared, depth = TextPooling.of(encoder), int(encoder.card.layers or 0)
     vectors: dict[Key, list[Any]] = {}
     for side in task.sides:
         rows: dict[Key, list[Array]] = {}

@@ -27,6 +27,7 @@ from poolscope.evaluation.run import Vectors, check_task, for_role
 from poolscope.evaluation.scores import compared
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures import given_pairs
+from poolscope.numbers.moments import text_moments
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking
 from poolscope.repairs.readings import Layers, Reading
@@ -44,6 +45,9 @@ def gaussian_distances(queries: TokenClouds, documents: TokenClouds, pairs: Inde
     """
     if not 0 <= weight < np.inf:
         raise InputError(f"weight: received {weight!r}; allowed: a number from 0 (order of the cosine) on.")
+    if weight == 0:  # the means alone, without looking at the clouds around them
+        asking, sought = (text_moments(side).unit_means for side in (queries, documents))
+        return np.asarray(((asking[pairs[:, 0]] - sought[pairs[:, 1]]) ** 2).sum(axis=1))
     distances = np.empty(len(pairs))
     for rows, measured in given_pairs(queries, pairs, documents):
         distances[rows] = 4 * measured.mean_distance + weight * measured.bures
@@ -180,18 +184,26 @@ class Bench:
         after = self.task.score(*map(fitted.finish, self.vectors))
         return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
 
-    def try_reranking(self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "") -> Trial:
+    def try_reranking(
+        self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "", beside_means: bool = False
+    ) -> Trial:
         """The nearest `top` documents of each query put in order by d_μ + weight·d_Σ of their clouds.
 
-        That is no repair of the vectors: it needs the clouds when a query is asked.
+        That is no repair of the vectors: it needs the clouds when a query is asked. `beside_means`: set against the
+        same documents in the order of their means alone, d_μ, not against the model as it is. Where the model's vectors
+        are no means, what is won over these may come from the means, of which the clouds are but a part.
         """
         if not isinstance(self.task, RetrievalTask):
             raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
         task, (queries, documents) = self.task, (side[-1] for side in self.sides)
         rankings = [task.rank(*vectors, k=max(top, task.k)) for vectors in task.ways(*self.vectors)]
-        after = task.mean_of([task.evaluation(r) for r in rerank(rankings, queries, documents, weight=weight)])
+
+        def ordered(by: float) -> Evaluation:
+            return task.mean_of([task.evaluation(r) for r in rerank(rankings, queries, documents, weight=by)])
+
+        before, after = ordered(0.0) if beside_means else self.before, ordered(weight)
         label = name or f"re-ranking of the top {top} by W₂²"
-        return self.compare(label, self.before, after, doing=doing, family="re-ranking")
+        return self.compare(label, before, after, doing=doing, family="re-ranking")
 
     def compare(self, name: str, before: Evaluation, after: Evaluation, **about: Any) -> Trial:
         """The trial of two evaluations of the task, at the level of this bench; `about` as `compared` takes it."""

@@ -20,7 +20,7 @@ from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.folders import read_declaration
 from poolscope.encoders.gguf import read_gguf_declaration
 from poolscope.encoders.http import EndpointError, TooLongError
-from poolscope.encoders.pooling import MODES
+from poolscope.encoders.pooling import named_pooling
 from poolscope.errors import InputError
 
 # Texts that are sent again alone, to see whether their neighbours change them.
@@ -238,7 +238,7 @@ def _said(value: Any) -> str | None:
     if value is None or value == ():
         return None
     if isinstance(value, tuple):
-        return " + ".join(MODES[mode].pooling.name if mode in MODES else mode for mode in value)
+        return named_pooling(value)
     return str(value)
 
 

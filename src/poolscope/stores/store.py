@@ -29,7 +29,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors, open_vectors
 from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
-from poolscope.encoders.pooling import pooling_of
+from poolscope.encoders.pooling import TextPooling, modules_after, pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
 from poolscope.files import as_path, current_file, refuse_special, text_of, write_json
 from poolscope.numbers.moments import text_moments
@@ -84,9 +84,14 @@ class Manifest:
             "layers": self.layers,
             "digest of the texts": self.texts["digest"],
             "digest of the labels": self.texts["labels"],
-            "what is kept": self.keep,
+            "what is kept": self._kept(),
             "texts whose tokens are kept": None if self.sample is None else self.sample["texts"],
         }
+
+    def _kept(self) -> str:
+        """What is kept of a text; a vector with the modules that it went through, which tokens did not."""
+        modules = modules_after(tuple(self.model.get("after") or ())) if self.keep == "vectors" else []
+        return ", then ".join([self.keep, *modules])
 
     def differences(self, other: Manifest, *, shards: bool = False) -> list[str]:
         """One line for each choice in which the two differ: this one first, then `other`; `shards` count too."""
@@ -365,6 +370,26 @@ class Store:
             notes.append(f"{shards} damaged and encoded again.")
         return notes
 
+    @property
+    def own_vectors(self) -> bool | None:
+        """Is one vector a text, made of this store, the model's own? None where the model declares no pooling.
+
+        A store of vectors is written only where they are. Tokens become vectors by the declared pooling, without the
+        modules behind it, whose weights no store holds; moments are means whatever the pooling.
+        """
+        pooling = TextPooling(self.card)
+        if self.manifest.keep == "vectors":
+            return True if self.card.pooling else None
+        return False if self.manifest.keep == "moments" and not pooling.is_mean else pooling.own
+
+    def vector_notes(self) -> tuple[str, ...]:
+        """A sentence where one vector a text, made of this store, is not the model's own."""
+        if self.own_vectors is not False:
+            return ()
+        if self.manifest.keep == "moments":
+            return ("The store keeps the means of the tokens (--keep moments), which are not the model's own vectors.",)
+        return TextPooling(self.card).notes
+
     def _progress(self) -> str:
         return f"unfinished, {self.stored():,} of {len(self):,} texts are stored."
 
@@ -464,15 +489,18 @@ def _counted(layer: int, total: int | None) -> int:
     return layer if layer >= 0 or total is None else total + 1 + layer
 
 
-def condensed(clouds: TokenClouds, keep: str) -> Vectors:
-    """One vector a text: the mean of its tokens with their spread, or what the model pools."""
+def condensed(clouds: TokenClouds, keep: str, pooling: TextPooling | None = None) -> Vectors:
+    """One vector a text: the mean of its tokens with their spread, or what the model pools.
+
+    `pooling` is that of the model; without it what the clouds remember is taken, which is no module behind it.
+    """
     vectors: NDArray[Any]
     traces = None
     if keep == "moments":
         moments = text_moments(clouds)
         vectors, traces = moments.unit_means * moments.norms[:, None], moments.traces
     else:
-        vectors = pooling_of(clouds).pool(clouds)
+        vectors = (pooling_of(clouds) if pooling is None else pooling).pool(clouds)
     return Vectors(
         vectors,
         None if clouds.texts is None else tuple(clouds.texts),

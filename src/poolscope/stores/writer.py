@@ -26,6 +26,7 @@ from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import save_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
+from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
 from poolscope.files import (
     StoreBusyError,
@@ -88,6 +89,7 @@ def encode_to_store(
     `part` (k, n) does the k-th of n parts of the shards, counted from 1, so that n processes or machines write one
     store; the one that comes last finishes it. Several that do the same part, or all, share the shards out among them.
     """
+    check_vectors(encoder, choices.get("keep", "tokens"))
     wait = 0.0 if part is None else _WAIT
     begun = begin_store(encoder.card, texts, folder, overwrite=overwrite, wait=wait, **choices)
     if begun.reused == len(begun):
@@ -139,7 +141,9 @@ def write_shard(
 
     Any process or machine may write any shard at any time: equal texts and encoders give equal bytes.
     """
-    manifest = store.manifest
+    manifest, last = store.manifest, check_vectors(encoder, store.manifest.keep)
+    # No module stands behind the layers before the last.
+    others = None if last is None else TextPooling(replace(encoder.card, after=()))
     encoded = encode_shard(encoder, texts, layers=manifest.layers, progress=progress)
     with writing(store.folder, kept=f"{store.stored():,} of {len(store):,} texts are stored and stay so. "):
         for layer in manifest.keys:
@@ -149,11 +153,26 @@ def write_shard(
             drawn = store.sampled(texts.ids)
             if drawn:
                 encoded[layer].select(drawn).save(store.shard_path(layer, shard))
-            save_vectors(condensed(encoded[layer], manifest.keep), store.vectors_path(layer, shard))
+            pooling = last if layer in (POOLED, encoder.card.last) else others
+            vectors = condensed(encoded[layer], manifest.keep, pooling)
+            save_vectors(vectors, store.vectors_path(layer, shard))
         if store.remote is not None:
             # that of the vectors comes last: where it is there, the tokens of its draw are, too
             for path in sorted(store.files_of(shard, texts.ids)):
                 store.remote.send(path)
+
+
+def check_vectors(encoder: TokenEncoder, keep: str) -> TextPooling | None:
+    """What makes the vectors that are kept, None where none are; refused where the model's own cannot be computed."""
+    if keep != "vectors":
+        return None
+    pooling = TextPooling.of(encoder)
+    if pooling.own is False:
+        raise ModelError(
+            f"{encoder.card.name}: received keep = 'vectors', and the model's own vectors cannot be computed here (it "
+            f"declares {', then '.join([' + '.join(encoder.card.pooling), *pooling.modules])}). Keep tokens or moments."
+        )
+    return pooling
 
 
 def finish_store(store: Store) -> Store:

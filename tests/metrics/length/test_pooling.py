@@ -10,7 +10,7 @@ from poolscope import as_encoder, encode
 from poolscope.encoders.batching import TokenInputs
 from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.metrics.length.report import length_report
-from tiny_models import declare, export_onnx, save_model, tiny_model
+from tiny_models import add_dense, declare, export_onnx, save_model, tiny_model
 
 TEXTS = word_texts(40, most=60)
 SIZES = {"vocab_size": 47, "pad_token_id": 0, "max_position_embeddings": 128}
@@ -52,6 +52,18 @@ def test_a_model_without_layers_pools_as_declared_too(tmp_path):
     measured = measure_texts(export_onnx(tiny_model(**SIZES), tmp_path / "model.onnx"), TEXTS)
     assert measured.attention is None
     np.testing.assert_allclose(measured.vectors, expected, atol=1e-4)
+
+
+def test_a_dense_layer_behind_the_pooling_is_applied(tmp_path):
+    from sentence_transformers import SentenceTransformer
+
+    folder = stored(tmp_path, "mean")
+    add_dense(tmp_path)
+    own = SentenceTransformer(folder, device="cpu").encode(TEXTS)
+    measured, inputs = measure_texts(folder, TEXTS), TokenInputs(as_encoder(folder))
+    for vectors in (measured.vectors, inputs.encode([inputs.cut(row, 24) for row in inputs.content(TEXTS)])):
+        np.testing.assert_allclose(vectors / np.linalg.norm(vectors, axis=1, keepdims=True), own, atol=1e-5)
+    assert measured.pooling_notes == ("Vectors are pooled as the model declares: mean, then Dense.",)
 
 
 def test_what_is_not_the_models_own_vector_is_said(tmp_path):

@@ -59,7 +59,12 @@ def answer(subject: Subject) -> Answer:
         return Answer.unchecked("averaging", f"{why}, so that no average is taken or compared")
     every, near, alike, trial = subject.pairs, subject.neighbours, subject.confusable, cloud_trial(subject)
     verdict = judge(
-        alike, subject.thresholds, trial, asked=subject.mistakes is not None, documents=subject.groups is not None
+        alike,
+        subject.thresholds,
+        trial,
+        asked=subject.mistakes is not None,
+        documents=subject.groups is not None,
+        averaged=subject.pooling == "mean",
     )
     tables = {"pairs": every.to_table(), "neighbours": near.to_table(), "worst_pairs": _worst_table(subject, alike)}
     draw = {"averaging": lambda: pairs_figure({every.kind: every, "neighbours": near})}
@@ -127,11 +132,18 @@ def _numbers(subject: Subject, every: SocmResult, near: SocmResult, alike: Confu
 
 
 def judge(
-    alike: Confusion | None, limits: Thresholds, trial: Trial, *, asked: bool = False, documents: bool = False
+    alike: Confusion | None,
+    limits: Thresholds,
+    trial: Trial,
+    *,
+    asked: bool = False,
+    documents: bool = False,
+    averaged: bool = True,
 ) -> Verdict:
     """The trial decides: what averages hide counts where using it finds more; the hidden share says how much it is.
 
     `asked`: the pairs are the relevant and the wrong text of queries. `documents`: those of one document are left out.
+    `averaged`: the model pools by the mean of its tokens; otherwise averages would miss, if they were used.
     """
     judged = decided_by(trial, limits["socm_gain"])
     of = "a relevant text and a wrong one that your queries rank before it"
@@ -139,14 +151,15 @@ def judge(
     estimate = alike.share if alike is not None and alike.enough else Estimate(None)
     if alike is None:
         which = (" of another document" if asked else " of different documents") if documents else ""
-        head = f"No two texts{which} are near enough to be confused by their averages"
+        head = f"No two texts{which} are near enough to be confused by their vectors"
         head = f"Your queries rank no wrong text{which} before a relevant one" if asked else head
     elif estimate.value is None:
         pairs = "one pair" if len(alike) == 1 else f"{len(alike)} pairs"
         head = f"There {'is' if len(alike) == 1 else 'are'} {pairs} of {of}, too few to say what averages hide of such"
     else:
         few = f" ({len(alike)} pairs)" if len(alike) < _FEW_ALIKE else ""
-        head = f"Averages miss up to {estimate.value:.0%} of the difference between {of}{few}"
+        miss = "Averages miss" if averaged else "Averages of the tokens, which this model does not use, would miss"
+        head = f"{miss} up to {estimate.value:.0%} of the difference between {of}{few}"
     wins = "and using it wins nothing here: " if judged.level == "ok" and estimate.value is not None else ""
     sentence = f"{head}; {wins}{trial.sentence} {trial.reach(limits['socm_gain'])}".rstrip()
     return Verdict(judged.level, sentence, estimate.value, estimate.interval, estimate.floor, basis=judged.basis)
@@ -195,7 +208,12 @@ def _evidence(
     notes = list(trial.evidence)
     if subject.mistakes is not None:
         notes.append(
-            _mistake_note(subject.mistakes, documents=subject.groups is not None, tried=trial.after is not None)
+            _mistake_note(
+                subject.mistakes,
+                documents=subject.groups is not None,
+                tried=trial.after is not None,
+                means=not subject.text_pooling.is_mean,
+            )
         )
     if alike is not None:
         notes.append(_confused_note(alike, documents, asked=subject.mistakes is not None))
@@ -234,16 +252,17 @@ def _confused_note(alike: Confusion, documents: str, *, asked: bool) -> str:
     )
 
 
-def _mistake_note(mistakes: Mistakes, *, documents: bool, tried: bool) -> str:
-    """How many mistakes there are, and how many of them the clouds would put right."""
+def _mistake_note(mistakes: Mistakes, *, documents: bool, tried: bool, means: bool = False) -> str:
+    """How many mistakes there are, and how many of them the clouds would put right; `means`: and their means alone."""
     wrong = "a wrong text of another document" if documents else "a wrong text"
     if not len(mistakes):
         return f"No query has {wrong} before its best relevant one."
     whose = "1 query has" if mistakes.queries == 1 else f"{mistakes.queries:,} queries have"
+    alone = f" (their means alone {mistakes.by_means.mean():.0%})" if means else ""
     drawn = f"{len(mistakes):,} drawn of " if len(mistakes) < mistakes.count else ""
     return (
         f"{whose} {wrong} among the first ten before the best relevant one. "
-        f"Of {drawn}{mistakes.count:,} such pairs the clouds would put {mistakes.mended.mean():.0%} right"
+        f"Of {drawn}{mistakes.count:,} such pairs the clouds would put {mistakes.mended.mean():.0%} right{alone}"
         f"{'; what they put wrong instead is in the trial' if tried else ''}."
     )
 
@@ -335,6 +354,7 @@ QUESTION = Question(
     number_name=_NUMBER,
     metric="socm",
     answer=answer,
+    of_vectors=True,
     seconds=4,
     judge=judge,
     thresholds=[

@@ -294,6 +294,7 @@ QUESTION = Question(
     number_name="rise of the mean cosine per doubling of the length",
     metric="length",
     answer=answer,
+    of_all=True,
     seconds=6,
     needs="vectors",
     judge=judge,

@@ -18,6 +18,7 @@ from poolscope.auditing.question import Action, Answer, Gauge, Number, Question,
 from poolscope.auditing.subject import Subject
 from poolscope.charts import dots_figure
 from poolscope.encoders.base import EncoderOptions, resolve_prompt
+from poolscope.encoders.pooling import modules_after, named_pooling
 from poolscope.encoders.reports import PoolingReport
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.ranking import nearest_neighbours
@@ -33,6 +34,8 @@ _MOST_TEXTS = 2000
 _AGAIN = "encode every text again with the right setting; no new model"
 _LIKE_THESE = "encode texts like these again; no new model"
 _NAMED = 3
+# The numbers of an audit that are of token clouds, whatever vectors the model makes of them.
+_OF_CLOUDS = "SOCM and the hidden share (question 8)"
 _BARS = 8
 
 
@@ -44,7 +47,11 @@ def answer(subject: Subject) -> Answer:
         return Answer.unchecked(
             "pooling", "texts of a single token, or fewer than three texts, are the same in every pooling"
         )
-    tables = Reference(subject.encoder, subject.texts, clouds=subject.clouds).pooled(subject.clouds)
+    if subject.text_pooling.own is False:
+        return _unknown_vectors(subject)
+    reference = Reference(subject.encoder, subject.texts, clouds=subject.clouds)
+    # The modules behind the pooling stand behind every other pooling too.
+    tables = {name: reference.finished(table) for name, table in reference.pooled(subject.clouds).items()}
     kept = {name: _kept_neighbours(subject, table) for name, table in tables.items() if name != subject.pooling}
     title = f"Neighbours that survive another pooling than {subject.pooling}"
     likely = "mean" if subject.pooling != "mean" else "max" if subject.card.kind == "static" else "cls"
@@ -52,16 +59,39 @@ def answer(subject: Subject) -> Answer:
         "pooling",
         _declared(subject, likely, kept[likely]),
         {"pooling": subject.pooling, "wrong_pooling_keeps": kept[likely].value},
-        Action(
-            "configure",
-            "check prompt and pooling of your runtime against what the model declares",
-            _with_prompt(subject),
-            "a setting of the runtime; vectors made with a wrong one must be made again",
-        ),
+        _check_runtime(subject),
         number_name=f"neighbours left if pooled by {likely}",
         tables={"poolings": _table(kept)},
         draw={"pooling": lambda: dots_figure(kept, title=title, reference=kept[likely].floor)},
     )
+
+
+def _unknown_vectors(subject: Subject) -> Answer:
+    """The answer where the model's own vectors cannot be computed: nobody knows then what a wrong pooling costs."""
+    judged, declared = judge(subject.pooling_report, subject.thresholds), _declaration(subject)
+    sentence = (
+        f"The model declares {declared}, which cannot be computed here: the answers about vectors are about the means "
+        f"of its tokens. What your runtime does was not checked: hand in its vectors (--vectors)."
+    )
+    notes = subject.pooling_report.notes(vectors=subject.text_pooling, of_clouds=_OF_CLOUDS)
+    verdict = Verdict(judged.level, sentence, evidence=notes, basis=judged.basis)
+    numbers = {"pooling": named_pooling(subject.card.pooling), "wrong_pooling_keeps": None}
+    return Answer("pooling", verdict, numbers, _check_runtime(subject))
+
+
+def _check_runtime(subject: Subject) -> Action:
+    return Action(
+        "configure",
+        "check prompt and pooling of your runtime against what the model declares",
+        _with_prompt(subject),
+        "a setting of the runtime; vectors made with a wrong one must be made again",
+    )
+
+
+def _declaration(subject: Subject) -> str:
+    """What the model declares, with the modules behind its pooling."""
+    pooling = named_pooling(subject.card.pooling) if subject.card.pooling else subject.pooling
+    return ", then ".join([f"{pooling} pooling", *modules_after(subject.card.after)])
 
 
 def _declared(subject: Subject, likely: str, kept: Estimate) -> Verdict:
@@ -71,11 +101,11 @@ def _declared(subject: Subject, likely: str, kept: Estimate) -> Verdict:
     if len(subject) <= _NEIGHBOURS + 1:
         cost = ""  # everyone is everyone's neighbour
     sentence = (
-        f"The model {declared} {subject.pooling} pooling{cost}. What yours does was not checked: hand in its vectors "
+        f"The model {declared} {_declaration(subject)}{cost}. What yours does was not checked: hand in its vectors "
         f"(--vectors)."
     )
     judged = judge(subject.pooling_report, subject.thresholds)
-    notes = subject.pooling_report.notes()
+    notes = subject.pooling_report.notes(vectors=subject.text_pooling, of_clouds=_OF_CLOUDS)
     return Verdict(judged.level, sentence, kept.value, kept.interval, kept.floor, notes, judged.basis)
 
 
@@ -117,6 +147,10 @@ def _table(matches: Mapping[str, Estimate]) -> pa.Table:
 # -- a runtime's vectors ------------------------------------------------------------------------------------------
 
 
+def _reference_notes(subject: Subject) -> tuple[str, ...]:
+    return subject.pooling_report.notes(of_reference=True, vectors=subject.text_pooling, of_clouds=_OF_CLOUDS)
+
+
 def _of_runtime(subject: Subject) -> Answer:
     """The answer where the runtime's own vectors are at hand."""
     match = match_runtime(
@@ -129,7 +163,7 @@ def _of_runtime(subject: Subject) -> Answer:
     )
     finding = explain(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
     verdict = judge(match, subject.thresholds, ids=subject.ids, pooling=subject.pooling)
-    verdict = replace(verdict, evidence=(*verdict.evidence, *subject.pooling_report.notes(of_reference=True)))
+    verdict = replace(verdict, evidence=(*verdict.evidence, *_reference_notes(subject)))
     best = match.best
     named = match.own if match.own.share == 1 else best if best is not None and best.explains else _of_rest(match)
     title = "Cosine of your runtime's vectors with what each cause would give"

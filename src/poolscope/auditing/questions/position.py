@@ -79,8 +79,6 @@ def answer(subject: Subject) -> Answer:
             "position", "documents without the answers score as high as those with them, even at the start"
         )
     notes: tuple[str, ...] = (note,)
-    if subject.pooling != "mean":
-        notes = (*notes, "Measured on the mean of the tokens, which this model does not use.")
     numbers = {
         "position_drop": verdict.value,
         "position_drop_interval": verdict.interval,
@@ -247,6 +245,7 @@ QUESTION = Question(
     number_name=_NUMBER,
     metric="length",
     answer=answer,
+    of_vectors=True,
     seconds=2,
     judge=judge,
     thresholds=[

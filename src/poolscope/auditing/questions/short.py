@@ -218,6 +218,7 @@ QUESTION = Question(
     number_name="short texts in answers, observed over expected",
     metric="length",
     answer=answer,
+    of_vectors=True,
     seconds=0.5,
     judge=judge,
     thresholds=[

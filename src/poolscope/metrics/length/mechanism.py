@@ -140,7 +140,7 @@ def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | Non
     attention = AttentionNumbers(*(np.full((len(texts), heads), np.nan) for _ in range(4)))
     spread, mean_square = np.empty(len(texts)), np.empty(len(texts))
     lengths, truncated = (np.zeros(len(texts), dtype=np.int64) for _ in range(2))
-    vectors, pooling = np.empty((len(texts), opened.card.dimension)), TextPooling(opened.card)
+    vectors, pooling = np.empty((len(texts), 0)), TextPooling.of(opened.encoder)
     with threadpool_limits(1, user_api="blas"):  # the batches share out the cores
         for done in opened.run(
             texts, lambda batch: _LastLayer(batch, attention), layers=[-1], parallel=True, progress=progress
@@ -149,7 +149,10 @@ def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | Non
             offsets = np.concatenate([[0], np.cumsum(done.texts.pooled.sum(axis=1))]).astype(np.int64)
             moments = cloud_moments(done.output, offsets)
             spread[at], mean_square[at] = moments.spread, moments.mean_square
-            vectors[at] = pooling.vectors(done.output, offsets)
+            pooled = pooling.vectors(done.output, offsets)
+            if not vectors.shape[1]:  # modules behind the pooling may change the dimension
+                vectors = np.empty((len(texts), pooled.shape[1]))
+            vectors[at] = pooled
             lengths[at], truncated[at] = done.texts.lengths, done.texts.truncated
     return MeasuredTexts(
         card=opened.card,
@@ -203,7 +206,7 @@ def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
 
 def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
     """The same from ready clouds, without attention; a static table is its own input embedding."""
-    pooling, parts = TextPooling(encoder.card), []
+    pooling, parts = TextPooling.of(encoder), []
     for block in clouds.blocks():
         moments = cloud_moments(block.tokens, block.offsets)
         parts.append((pooling.vectors(block.tokens, block.offsets), moments.spread, moments.mean_square))

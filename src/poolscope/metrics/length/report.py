@@ -28,7 +28,6 @@ from poolscope.metrics.length.probes import (
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
-from poolscope.numbers.pooling import pool
 from poolscope.texts import Pairs
 
 _Part = TypeVar("_Part")
@@ -234,13 +233,13 @@ def _shift(
         raise ModelError(
             "received ready clouds, and sentences would have to be encoded. Name the model that made them."
         )
-    pooling, tokens = TextPooling(encoder.card).name, 0
+    pooling, tokens = TextPooling.of(encoder), 0
 
     def encode(parts: list[str]) -> Any:
         nonlocal tokens
         clouds = encoder.encode(parts, progress=progress)[-1]
         tokens += int(clouds.lengths.sum())
-        return pool(clouds, pooling)
+        return pooling.pool(clouds)
 
     result = semantic_shift(
         measured.vectors,
