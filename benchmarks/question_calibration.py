@@ -191,7 +191,7 @@ def long_verdict(size: int, seed: int) -> Verdict:
     vectors, lengths = corpus()[1][places], np.random.default_rng(seed).permutation(corpus()[2][places])
     shared = _direction("long", vectors.shape[1])
     much = (0.0, 0.05, 0.1, 0.2)[size] * (np.log2(lengths) - np.log2(lengths).min())
-    return long.judge(length_profile(vectors + much[:, None] * shared, lengths, bins=5, seed=seed), _LIMITS)
+    return long.judge(length_profile(vectors + much[:, None] * shared, lengths, seed=seed), _LIMITS)
 
 
 def position_verdict(

@@ -272,11 +272,10 @@ def fitting_trial(subject: Subject) -> Trial | None:
     documents: list[Sequence[str]] = [[text] for text in task.task.documents]
     for k, parts in zip(cut, pieces, strict=True):
         documents[k] = [part.of(texts) for part in parts]
-    fresh = iter(unit_rows(subject.encoded([part for k in cut for part in documents[k]]), "chunks"))
+    fresh = subject.encoded([part for k in cut for part in documents[k]])
     owner = np.repeat(np.arange(len(documents)), [len(parts) for parts in documents])
     chunks = np.array(task.vectors[1])[owner]
-    for place in np.flatnonzero(np.isin(owner, cut)):
-        chunks[place] = next(fresh)
+    chunks[np.isin(owner, cut)] = unit_rows(fresh, "chunks")
     after = _chunked(task, np.asarray(task.vectors[0]), documents, chunks)
     return task.compare(name, task.before, after, doing="splitting the texts that were cut")
 
