@@ -18,9 +18,11 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import read_texts
-from tiny_models import add_dense, declare, save_model
+from tiny_models import WORDS, add_dense, declare, save_model
 
-TEXTS = sentences(60)
+# Said again with the last word changed, so that one half finds the other, though not always first.
+_SAID = sentences(60, low=4, high=20)
+TEXTS = [f"{text} {text.rsplit(' ', 1)[0]} {WORDS[k % 17]}" for k, text in enumerate(_SAID)]
 OF_VECTORS = ("scores", "cone", "short", "long", "position", "averaging", "hubs")
 NOT_OWN = "not the model's own vectors"
 
