@@ -24,7 +24,7 @@ from poolscope.verdicts import Verdict
 
 # The probe encodes three long documents a query, so it asks few: a tenth of what 1,000 texts cost.
 _PROBE_QUERIES, _PROBE_TEXTS, _LEAST_SEGMENT = 12, 60, 4
-_NUMBER = "loss from the start to the end"
+_NUMBER = "lead lost from the start to the end"
 _LEAST_CHUNK = 16  # tokens of the shortest chunk that is worth a suggestion
 
 
