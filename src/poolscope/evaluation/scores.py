@@ -470,6 +470,10 @@ class Trial(Result):
         """A sentence where the trial met too few queries for a gain of `least`; empty otherwise."""
         return "" if self.difference is None or self.gain > 0 else self.difference.reach(least)
 
+    def advice(self, least: float) -> str:
+        """What came of it, and where a gain of `least` could not have been seen, that."""
+        return f"{self.seen()[0]} {self.reach(least)}".rstrip()
+
     def numbers(self, name: str) -> dict[str, Any]:
         """The difference under a name, with its interval."""
         if self.difference is None:

@@ -74,7 +74,7 @@ def judge(
             sentence += " No cure was tried, and without one it is watched."
         sentence += "" if shift is None else f" {shift.sentence()}"
     least = thresholds["length_gain"]
-    advice = (f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(least)}".rstrip() for trial in trials)
+    advice = (trial.advice(least) for trial in trials)
     evidence = (
         *_evidence(result),
         *((_OF_A_KIND,) if size in ("watch", "repair") else ()),

@@ -96,11 +96,12 @@ def answer(subject: Subject) -> Answer:
 def _with_a_cure(verdict: Verdict, trial: Trial) -> Verdict:
     """The verdict beside a trial of shorter chunks: that the place matters is measured, that these help must be too."""
     judged = judged_by([trial], LEAST_GAIN)
-    tried = f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(LEAST_GAIN)}".rstrip()
     level = verdict.level if judged.level == "repair" else "watch"
     evidence = (*verdict.evidence, *trial.evidence)
     basis = verdict.basis if verdict.basis == "harmless" else judged.basis
-    return replace(verdict, level=level, sentence=f"{verdict.sentence} {tried}", evidence=evidence, basis=basis)
+    return replace(
+        verdict, level=level, sentence=f"{verdict.sentence} {trial.advice(LEAST_GAIN)}", evidence=evidence, basis=basis
+    )
 
 
 def _action(subject: Subject, result: PositionProbe, verdict: Verdict) -> Action:

@@ -106,7 +106,7 @@ def judge(
         judged = Verdict("watch", basis="counted")
     parts = [*report.notes(), *(() if few is None else (few.sentence(ids, _CUT, f"{few.without:.1%} of all are cut"),))]
     if trial is not None:
-        parts.append(f"{trial.sentence[0].upper()}{trial.sentence[1:]} {trial.reach(LEAST_GAIN)}".rstrip())
+        parts.append(trial.advice(LEAST_GAIN))
         notes = (*notes, *trial.evidence)
     return Verdict(judged.level, " ".join(parts), report.share_lost, interval, None, notes, judged.basis)
 
