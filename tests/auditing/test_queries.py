@@ -232,7 +232,7 @@ def test_audits_with_the_same_queries_are_paired_and_others_are_not(result):
 def test_what_queries_measure_is_not_subtracted_from_what_others_do(result):
     alone = audit(bag_of_words, TEXTS)
     comparison = poolscope.compare(result, alone)
-    asked_for = {"hidden_share", "collapse_rate", "short_share", "position_drop"}
+    asked_for = {"hidden_share", "collapse_rate", "short_share", "position_lost"}
     rows = [row for row in comparison.differences if row.number in asked_for]
     assert rows
     assert all(row.interval is None and "different queries" in row.how for row in rows)

@@ -23,7 +23,7 @@ from poolscope.results import Result, bulk, column_rows, origin, provenance
 # Beyond this many vectors a draw of them is looked at; neighbours of some are compared among fewer.
 MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
 _ROTATIONS = 3
-_FEW_VECTORS = 400  # the interval of one decomposition covered 86 to 89 % with 150 vectors, and 95 % from 500 on
+_FEW_VECTORS = 400  # the interval of one decomposition covered 86 to 89 % with 150 vectors, and 92 to 99 % with 500
 _K = 10
 _DRAWN = 1e-7  # smaller shares lie below the figure: a dead dimension is drawn at its lower end
 # Unit vectors in single precision that spread less than this point in one direction, but for rounding.

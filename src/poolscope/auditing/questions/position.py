@@ -80,8 +80,8 @@ def answer(subject: Subject) -> Answer:
         )
     notes: tuple[str, ...] = (note,)
     numbers = {
-        "position_drop": verdict.value,
-        "position_drop_interval": verdict.interval,
+        "position_lost": verdict.value,
+        "position_lost_interval": verdict.interval,
         "position_rank_start": start.rank.value,
         "position_rank_end": end.rank.value,
     }
@@ -263,7 +263,7 @@ QUESTION = Question(
             "with it.",
         ),
     ],
-    numbers=[Number("position_drop", _NUMBER, headline=True, asked=True)],
+    numbers=[Number("position_lost", _NUMBER, headline=True, asked=True)],
     tables={
         "position": TableView(
             "Position of the answer",

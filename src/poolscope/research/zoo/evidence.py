@@ -475,7 +475,7 @@ _PANEL, _MARGINS = (360, 330), (120, 150)
 _LOGARITHMIC = ("concentration", "socm", "socm_eps")
 _BACKBONES = ("socm", "socm_trace", "concentration")
 _WITHOUT_ZERO = (*_BACKBONES, "ndcg", "split_half", "anisotropy")  # zero is nothing to hold these against
-_OVERVIEW = ("socm", "socm_trace", "ndcg", "split_half", "anisotropy", "length_slope", "position_drop")
+_OVERVIEW = ("socm", "socm_trace", "ndcg", "split_half", "anisotropy", "length_slope", "position_lost")
 
 
 def parts(result: Evidence) -> dict[str, str]:

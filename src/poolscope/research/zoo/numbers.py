@@ -58,7 +58,7 @@ TABLES: dict[str, dict[str, str]] = {
         "sigma_a": "σₐ, last layer",
         "sigma_and_length": "ρ of σₐ and length",
         "filter_and_length": "ρ of ‖PA‖²/(n − 1) and length",
-        "position_drop": "loss from start to end",
+        "position_lost": "lead lost from start to end",
     },
     "Token types (Q = M + V)": {
         "mean_share": "share of the mean in Q, last layer",
