@@ -34,7 +34,10 @@ def layers(
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
     compare: Annotated[str | None, option("MODEL", "Measure a second model beside it.")] = None,
-    socm_texts: Annotated[int, option("N", "SOCM over all pairs of N of the texts (0: no SOCM).", min=0)] = 100,
+    socm_texts: Annotated[
+        int | None,
+        option("N", "SOCM over all pairs of N texts (0: no SOCM; by default up to 100, in groups).", min=0),
+    ] = None,
     retrieval: Annotated[
         bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
     ] = False,

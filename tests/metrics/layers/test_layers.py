@@ -13,7 +13,7 @@ from scipy.stats import ortho_group
 
 import zoo
 from layers_by_hand import REFERENCE, bert_layers, by_hand, llama_layers
-from poolscope import encode, socm
+from poolscope import TokenClouds, encode, socm
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.metrics.layers.measure import (
     LayerSums,
@@ -184,7 +184,7 @@ def test_table_and_files(tmp_path):
     assert json.loads(again.schema.metadata[b"poolscope"])["model"]["name"] == "LlamaModel"
     stored = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert stored["means"]["r"]["mean"] == pytest.approx(result["r"].mean(axis=0).tolist())
-    assert stored["provenance"]["settings"]["socm_texts"] == 100
+    assert stored["provenance"]["settings"]["socm_texts"] is None  # as many as are drawn by default
     assert "LlamaModel: 5 texts, 3 layers, pre-norm" in repr(result)
 
 
@@ -194,6 +194,28 @@ def test_socm_of_some_texts_only():
     assert [state.pairs for state in few.socm] == [3] * 4
     assert layers(model, TEXTS, socm_texts=3, seed=1).socm == few.socm
     assert layers(model, TEXTS, socm_texts=0).socm is None
+
+
+def test_many_texts_are_compared_in_groups_and_all_pairs_where_their_number_is_given():
+    """Each pair of a group is exact: the mean is that of all pairs of each group, put together."""
+    random = np.random.default_rng(0)
+    rows = [random.normal(1, 1, size=(int(n), 8)) for n in random.integers(2, 9, size=70)]
+    lengths, ids = np.array([len(part) for part in rows]), [f"t{k}" for k in range(70)]
+    found = {}
+    for count in (None, 70):
+        clouds = StateClouds(ids, count, "", seed=0)
+        clouds.add(0, np.concatenate(rows), lengths, np.arange(70))
+        (found[count],) = clouds.socm(["0"], np.ones((70, 1)), np.zeros(1, dtype=bool))
+    assert found[70].pairs == 70 * 69 // 2
+    assert found[70].mean == pytest.approx(socm(TokenClouds.from_arrays(rows)).mean, rel=1e-12)
+    drawn = np.random.default_rng(0).permutation(70)
+    parts = [socm(TokenClouds.from_arrays([rows[k] for k in np.sort(drawn[g::3])])) for g in range(3)]
+    assert found[None].pairs == sum(part.count for part in parts) == 276 + 253 + 253
+    for name in ("mean", "mean_distance", "covariance_distance"):
+        together = sum(getattr(part, name) * part.count for part in parts) / found[None].pairs
+        assert getattr(found[None], name) == pytest.approx(together, rel=1e-6)
+    widths = [found[count].high - found[count].low for count in (None, 70)]
+    assert widths[0] == pytest.approx(widths[1], rel=0.1)
 
 
 def test_neither_the_order_of_the_batches_nor_what_lies_in_files_changes_a_byte(tmp_path):

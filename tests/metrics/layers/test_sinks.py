@@ -79,5 +79,7 @@ def test_layers_names_sinks_with_and_without_them():
 
 def test_texts_of_one_token_have_nothing_left():
     clouds = TokenClouds.from_arrays([np.ones((1, 2)), np.ones((3, 2)), np.ones((2, 2))])
-    assert without_first(clouds).lengths.tolist() == [2, 1]
-    assert without_first(clouds[:2]) is None
+    others, groups = without_first(clouds, np.array([0, 1, 1]))
+    assert (others.lengths.tolist(), groups.tolist()) == ([2, 1], [1, 1])
+    assert without_first(clouds, np.array([0, 0, 1])) is None
+    assert without_first(clouds[:2], np.zeros(2, dtype=int)) is None

@@ -123,6 +123,39 @@ class ListedPairs:
             yield start + rows, piece
 
 
+@dataclass(frozen=True)
+class PairsInGroups(ListedPairs):
+    """The pairs of texts that are in one group; `groups` has the number of its group for each text.
+
+    Of the population of texts they tell nearly as much as all pairs: what is uncertain is which texts were drawn, and
+    each of them is compared with as many others.
+    """
+
+    groups: Index = field(kw_only=True)
+
+    @classmethod
+    def of(cls, clouds: TokenClouds, groups: Index) -> PairsInGroups:
+        """The selection of these texts, by the group of each."""
+        members = _members(groups)
+        pairs = [own[np.stack(np.triu_indices(len(own), 1), axis=1)] for own in members]
+        return cls(clouds, clouds, np.concatenate(pairs), "pairs of texts of one group", groups=groups)
+
+    def distances(self, *, eps: float) -> Iterator[tuple[Index, Distances]]:
+        """Group by group, so that the products of a group are those of its pairs alone."""
+        first = 0
+        for own in _members(self.groups):
+            within = AllPairs(self.left[own])
+            for numbers, piece in within.distances(eps=eps):
+                yield first + numbers, replace(piece, i=own[piece.i], j=own[piece.j])
+            first += within.count
+
+
+def _members(groups: Index) -> list[Index]:
+    """The positions of the texts of each group that has a pair."""
+    members = (np.flatnonzero(groups == number) for number in np.unique(groups))
+    return [own for own in members if len(own) > 1]
+
+
 PairSelection = AllPairs | ListedPairs
 
 
