@@ -374,18 +374,18 @@ def _root_traces(diagonal: Array, beside: Array) -> Array:
 
 
 @lru_cache
-def square_root_logarithms(smallest_root: float = SMALLEST_ROOT, count: int = _LOGARITHMS) -> tuple[Array, Array]:
+def square_root_logarithms() -> tuple[Array, Array]:
     """Poles p (rising) and weights v with √x ≈ ½ Σ v_k log(1 + x/p_k) for x in [0, 1].
 
     √x is the integral of 1/(2√s), and 1/√s ≈ Σ w_k/(s + p_k) with the poles and weights of `square_root_poles`. Its
-    integral misses what lies below smallest_root², a constant. The difference of the first two logarithms is a step
-    there, and fills the gap. The error of roots is 9e-8 below smallest_root and 3e-9 above ten times that.
+    integral misses what lies below `SMALLEST_ROOT`², a constant. The difference of the first two logarithms is a step
+    there, and fills the gap. The error of roots is 9e-8 below that root and 3e-9 above ten times that.
 
     >>> poles, weights = square_root_logarithms()
     >>> abs(float(weights @ np.log1p(0.25 / poles)) / 2 - 0.5) < 5e-9
     True
     """
-    poles, weights = square_root_poles(smallest_root, count)
+    poles, weights = square_root_poles(SMALLEST_ROOT, _LOGARITHMS)
     missing = 1 - float(weights @ np.log1p(1 / poles)) / 2
     step = 2 * missing / float(np.log(poles[1] / poles[0]))
     return poles, np.concatenate([[weights[0] + step, weights[1] - step], weights[2:]])
