@@ -50,9 +50,6 @@ BACK_EDGES: dict[tuple[str, str], str] = {
 PLACE = re.compile(r"poolscope(\.\w+)+:[\w.]+")  # "package.module:name", imported when it is used
 # Folders that may import torch: everything else sees numpy.
 TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
-TORCH_ELSEWHERE = {
-    "research/norm_ablation.py": "the norms of a model are taken out of it",
-}
 
 
 def imports(path: Path) -> set[str]:
@@ -92,17 +89,12 @@ def test_imports_run_in_one_direction(path):
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_torch_stops_at_its_wall(path):
-    name = name_of(path)
     uses = any(part.split(".")[0] == "torch" for part in imports(path))
-    allowed = name.startswith(TORCH)
-    if name in TORCH_ELSEWHERE:
-        assert uses, "an exception that is no longer one"
-    else:
-        assert allowed or not uses
+    assert name_of(path).startswith(TORCH) or not uses
 
 
 def test_every_exception_names_a_file():
-    assert {name for name, _ in BACK_EDGES} | set(TORCH_ELSEWHERE) <= {name_of(path) for path in FILES}
+    assert {name for name, _ in BACK_EDGES} <= {name_of(path) for path in FILES}
 
 
 def test_importing_the_root_and_the_command_line_is_cheap():

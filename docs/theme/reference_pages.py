@@ -44,7 +44,6 @@ MORE = {
     "auditing": ["question"],
     "repairs": ["registry"],
     "integrations": [
-        "differentiable",
         "evaluator",
         "mteb",
         "regularizer",

@@ -181,11 +181,10 @@ def _coloured_names(title: str, width: float) -> list[list[tuple[str, str]]]:
     return lines
 
 
-def _words(x: float, y: float, text: str, *, anchor: str = "start", ink: str = "", faint: bool = False) -> str:
+def _words(x: float, y: float, text: str, *, anchor: str = "start", faint: bool = False) -> str:
     side = "" if anchor == "start" else f' text-anchor="{anchor}"'
-    fill = f' fill="{ink}"' if ink else ""
     weak = ' opacity=".7"' if faint else ""
-    return f'<text x="{x:g}" y="{y:g}"{side}{fill}{weak}>{html.escape(text)}</text>'
+    return f'<text x="{x:g}" y="{y:g}"{side}{weak}>{html.escape(text)}</text>'
 
 
 def _legend(traces: Sequence[_Trace], width: float) -> tuple[str, float]:

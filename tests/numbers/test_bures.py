@@ -28,7 +28,6 @@ from poolscope.numbers.bures import (
     native,
     nuclear_norm,
     plain,
-    tridiagonal,
 )
 from poolscope.numbers.bures.distances import Distances, _norms
 from poolscope.numbers.bures.factors import drop_centre, make_panel, reduce_rows, reduce_texts
@@ -255,13 +254,13 @@ def gram_matrices(side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def reduced_together(grams):
-    return tridiagonal.all_at_once(np.ascontiguousarray(grams.transpose(1, 2, 0)))
+    return plain.all_at_once(np.ascontiguousarray(grams.transpose(1, 2, 0)))
 
 
 def reduced_one_by_one(grams):
     diagonal, beside = np.zeros((2, grams.shape[1] + 3, len(grams) + 2))
-    tridiagonal.one_by_one(grams.copy(), np.arange(0, len(grams), 2), diagonal, beside, 1)
-    tridiagonal.one_by_one(grams.copy(), np.arange(1, len(grams), 2), diagonal, beside, 1)
+    plain.one_by_one(grams.copy(), np.arange(0, len(grams), 2), diagonal, beside, 1)
+    plain.one_by_one(grams.copy(), np.arange(1, len(grams), 2), diagonal, beside, 1)
     assert not diagonal[:, [0, -1]].any()
     return diagonal[:, 1:-1], beside[:, 1:-1]
 
@@ -271,9 +270,9 @@ def reduced_one_by_one(grams):
 @pytest.mark.parametrize("pointer", [True, False], ids=["by its pointer", "by scipy"])
 def test_reduced_matrices_have_the_traces_of_the_eigenvalues(monkeypatch, side, reduced, pointer):
     if pointer:
-        assert tridiagonal.lapack() is not None
+        assert plain.lapack() is not None
     else:
-        monkeypatch.setattr(tridiagonal, "lapack", lambda: None)
+        monkeypatch.setattr(plain, "lapack", lambda: None)
     grams, values = gram_matrices(side)
     roots, traces = plain.root_traces(*reduced(grams))
     assert roots == pytest.approx(values.sum(axis=-1), abs=2e-7)

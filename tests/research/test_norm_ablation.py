@@ -7,16 +7,10 @@ import pytest
 import torch
 
 import zoo
+from poolscope.capture.norms import REPLACEMENTS, Replacement, norm_layout, replaced_norms
 from poolscope.errors import InputError
-from poolscope.research import norm_ablation as module
-from poolscope.research.norm_ablation import (
-    REPLACEMENTS,
-    NormAblation,
-    Replacement,
-    norm_ablation,
-    norm_layout,
-    replaced_norms,
-)
+from poolscope.research.reproduce import norm_variance
+from poolscope.research.reproduce.norm_variance import NormAblation, norm_ablation
 from tiny_models import TEXTS
 
 
@@ -72,7 +66,7 @@ def test_the_model_is_restored_after_an_error(monkeypatch):
         assert not pair[0].encoder.layer[0].output.LayerNorm.bias.any()
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(module, "token_statistics", fail)
+    monkeypatch.setattr(norm_variance, "token_statistics", fail)
     with pytest.raises(RuntimeError, match="out of memory"):
         norm_ablation(pair, TEXTS, replacements=[Replacement(bias="zero")])
     assert all(torch.equal(pair[0].state_dict()[path], value) for path, value in before.items())

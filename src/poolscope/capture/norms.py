@@ -1,5 +1,7 @@
 """Which norms a transformer has and where: before or after the residual sum, LayerNorm or RMSNorm, gains and biases.
 
+`norm_layout` finds them, and `replaced_norms` puts other gains and biases into them while a body runs.
+
 Everything is found by watching one short pass. A layer is post-norm if what it passes on is what a norm gave; then all
 its norms are *post* but one that takes the layer's input. A norm that takes the output of a projection inside the
 layer is *branch*, or *query/key* before the attention; any other is *pre*. Kind, gain and bias are measured by calling
@@ -9,8 +11,10 @@ the norm itself, so it does not matter how its weights are stored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,7 @@ from numpy.typing import NDArray
 from poolscope.capture.sites import Call, Trace, equal, find_blocks, trace
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import as_numpy, attention_of
-from poolscope.errors import ModelError
+from poolscope.errors import InputError, ModelError
 from poolscope.results import Result, bulk, origin, plain, provenance
 
 Array = NDArray[np.float64]
@@ -200,3 +204,68 @@ def _layout(norms: list[Norm], depth: int) -> str:
         roles = {norm.role for norm in norms if layer in norm.layers} - {QUERY_KEY, FINAL, EMBEDDINGS}
         words.add("post-norm" if POST in roles else _LAYOUTS[frozenset(roles)])
     return words.pop() if len(words) == 1 else "mixed"
+
+
+# -- other gains and biases --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What to put in place of gains and biases.
+
+    `gain`: None (as it is), "mean" (of each norm) or "one"; `bias`: None or "zero".
+    """
+
+    gain: str | None = None
+    bias: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.gain not in (None, "mean", "one") or self.bias not in (None, "zero"):
+            raise InputError(
+                f"received gain={self.gain!r}, bias={self.bias!r}; allowed: gain None, 'mean' or 'one', bias None or "
+                f"'zero'."
+            )
+
+    def __str__(self) -> str:
+        parts = [f"{name} → {value}" for name, value in (("gain", self.gain), ("bias", self.bias)) if value]
+        return ", ".join(parts) or "as it is"
+
+
+REPLACEMENTS = (
+    Replacement(),
+    Replacement(bias="zero"),
+    Replacement(gain="mean"),
+    Replacement(gain="mean", bias="zero"),
+    Replacement(gain="one", bias="zero"),
+)
+
+
+@contextmanager
+def replaced_norms(networks: Sequence[Any], layout: NormLayout, replacement: Replacement) -> Iterator[None]:
+    """Put other gains and biases into the norms of torch models (copies of one) while the body runs."""
+    import torch
+
+    kept: list[tuple[Any, Any]] = []
+
+    def put(parameter: Any, value: float) -> None:
+        kept.append((parameter, parameter.detach().clone()))
+        parameter.fill_(value)
+
+    try:
+        with torch.no_grad():
+            for network, norm in product(networks, layout.norms):
+                module = network.get_submodule(norm.name)
+                weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
+                if norm.role == QUERY_KEY:
+                    continue
+                if replacement.gain is not None and weight is not None:
+                    # Some norms store the gain less one; the difference of the means tells, and is 0 or 1.
+                    offset = round(float(norm.gain.mean()) - float(weight.double().mean()))
+                    put(weight, (float(norm.gain.mean()) if replacement.gain == "mean" else 1.0) - offset)
+                if replacement.bias is not None and bias is not None:
+                    put(bias, 0.0)
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter, value in kept:
+                parameter.copy_(value)

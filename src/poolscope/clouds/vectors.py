@@ -155,20 +155,21 @@ def _from_parquet(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
         refuse_special(file)
         table = pa.Table.from_batches(parquet_batches(file, _ROWS), pq.read_schema(file))
         table.validate(full=True)
-    lists = [field.name for field in table.schema if _is_list(field.type)]
+    lists = [field.name for field in table.schema if is_list(field.type)]
     columns = {name: table.column(name) for name in table.column_names}
     parts = _named(columns, lists, file.name, "columns", named)
     parts["vectors"] = _list_matrix(parts["vectors"], file.name)
     return {name: value.to_pylist() if isinstance(value, pa.ChunkedArray) else value for name, value in parts.items()}
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Does a column of this Arrow type hold lists?"""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def _list_matrix(column: pa.ChunkedArray, name: str) -> NDArray[Any]:
     """A column of lists as a matrix; all lists of one length, none missing."""
-    numbers = _is_list(column.type) and (
+    numbers = is_list(column.type) and (
         pa.types.is_floating(column.type.value_type) or pa.types.is_integer(column.type.value_type)
     )
     if not len(column) or not numbers:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.clouds.vectors import numpy_parts, rows_of_lists
+from poolscope.clouds.vectors import is_list, numpy_parts, rows_of_lists
 from poolscope.connectors.base import (
     DISTANCES,
     VECTOR_HINTS,
@@ -77,8 +77,7 @@ class ArrowConnector:
 
 def is_vector_type(kind: Any) -> bool:
     """Lists of floating-point numbers; lists of whole numbers are token ids as often as not."""
-    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(listed and (pa.types.is_floating(kind.value_type)))
+    return is_list(kind) and bool(pa.types.is_floating(kind.value_type))
 
 
 def arrow_fields(schema: pa.Schema, wanted: Fields, source: str) -> Fields:

@@ -29,7 +29,7 @@ from poolscope.encoders.folders import is_router, refuse_adapter
 from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
-from poolscope.encoders.patches import open_patches
+from poolscope.encoders.patches import is_pair, open_patches
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.encoders.static import is_static_folder, load_static_folder, load_word_vectors
@@ -107,10 +107,6 @@ def _as_it_was(model: Any) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def _is_pair(model: Any) -> bool:
-    return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
-
-
 def _is_arrays(model: Any) -> bool:
     return isinstance(model, Sequence) and len(model) > 0 and all(hasattr(item, "__len__") for item in model)
 
@@ -186,7 +182,7 @@ ENCODERS: dict[str, EncoderKind] = {
         EncoderKind(
             "pair",
             "a pair (transformers model, tokenizer)",
-            lambda source: _is_pair(source.model),
+            lambda source: is_pair(source.model),
             lambda source, options: wrap_loaded(*source.model, options=options),
         ),
         EncoderKind(

@@ -26,6 +26,7 @@ from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_pla
 from poolscope.encoders.torch_backend import TorchBackend
 from poolscope.errors import InputError, ModelError, PoolscopeError, require
 from poolscope.files import files_below
+from poolscope.numbers.bures.pairs import available_cores
 
 # As with torch, a core works best alone and on a batch that stays in its caches.
 _BUDGET_CORE = 512
@@ -182,8 +183,7 @@ class OnnxBackend:
 
 def _cores() -> int:
     """Cores that this process may use, or what OMP_NUM_THREADS says."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    setting = os.environ.get("OMP_NUM_THREADS", "")
+    usable, setting = available_cores(), os.environ.get("OMP_NUM_THREADS", "")
     return min(usable, int(setting)) if setting.isdecimal() and int(setting) else usable
 
 

@@ -137,13 +137,18 @@ class PatchEncoder:
         return self._processor(list(items), sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
 
 
+def is_pair(model: Any) -> bool:
+    """Is it a loaded model with its tokenizer or processor?"""
+    return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
+
+
 def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEncoder:
     """The encoder of a pair (model, processor), or of a name or folder that holds both."""
     if options:
         raise InputError(
             f"{kind}: received the options {sorted(options)}; no option applies to {kind}. Leave them out."
         )
-    if isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1]):
+    if is_pair(model):
         name = getattr(model[0], "name_or_path", "") or type(model[0]).__name__
         return PatchEncoder(*model, kind=kind, name=name)
     if not isinstance(model, str | os.PathLike):

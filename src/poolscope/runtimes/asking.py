@@ -33,7 +33,7 @@ class Asked:
 
     `repeated` is the lowest cosine of a text with itself in an equal request, `batched` that with itself alone.
     `empty` says in words what came back for an empty text. `texts` are those that were answered and `refused` those
-    that the server takes for too long, with what it said of them.
+    that the server takes for too long.
     """
 
     texts: tuple[str, ...]
@@ -45,7 +45,6 @@ class Asked:
     requests: int
     seconds: float
     refused: tuple[str, ...] = ()
-    said: str = ""
 
 
 def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None = None) -> Asked:
@@ -55,12 +54,12 @@ def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None
     """
     try:
         return _ask(source, texts, progress)
-    except TooLongError as error:
+    except TooLongError:
         refused = _refused(source, texts)
         taken = [text for text in texts if text not in refused]
         if not refused or not taken:
             raise
-        return replace(_ask(source, taken, progress), refused=tuple(refused), said=str(error))
+        return replace(_ask(source, taken, progress), refused=tuple(refused))
 
 
 def _refused(source: VectorSource, texts: Sequence[str]) -> list[str]:

@@ -15,10 +15,9 @@ from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError
 from poolscope.numbers.bures import native, plain
 from poolscope.numbers.bures.factors import Panel, ReducedText
+from poolscope.numbers.bures.native import Array, Index
 from poolscope.numbers.moments import deviations, unit_mean_factor
 
-Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 Products = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 

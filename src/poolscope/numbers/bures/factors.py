@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError
-from poolscope.numbers.bures.native import LANES
+from poolscope.numbers.bures.native import LANES, Array, Index
 from poolscope.numbers.moments import stacks_of_equal_length, unit_mean_factors
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.float32]
-Index = NDArray[np.int64]
 
 # A little room, so that rounding in the float32 product cannot push a singular value above 1.
 _HEADROOM = 1 + 1e-6

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from poolscope.clouds import TokenClouds
 from poolscope.numbers.bures import native
-from poolscope.numbers.bures.distances import Array, Distances, Index, grid_distances, listed_distances, refined
+from poolscope.numbers.bures.distances import Distances, grid_distances, listed_distances, refined
 from poolscope.numbers.bures.factors import (
     Panel,
     ReducedCache,
@@ -36,8 +36,8 @@ from poolscope.numbers.bures.factors import (
     reduced_bytes,
     shared_direction,
 )
-from poolscope.numbers.bures.native import LANES
-from poolscope.numbers.bures.tridiagonal import lapack
+from poolscope.numbers.bures.native import LANES, Array, Index
+from poolscope.numbers.bures.plain import lapack
 
 # Rows and columns of a block. 1024 × 2048 float32 products are 8 MB: large enough for a full-speed product, and small
 # enough for the cache. The numpy route takes wider ones: it treats pairs of one size together, and needs many of them.

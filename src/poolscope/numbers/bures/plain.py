@@ -1,23 +1,26 @@
 """What the compiled kernel does, in numpy: for every platform, and to check the kernel against.
 
 The nuclear norm of a cross product C is tr √G with its Gram matrix G = C Cᵀ, taken on the smaller side. As in the
-kernel, no eigenvalue is computed. G is turned to tridiagonal form T (tridiagonal.py), and √x is written as a sum of
-logarithms of 1 + x/p, so that the trace is a sum of log determinants of 1 + T/p: short recurrences, which run over many
-pairs at once. Everything after the float32 product is float64. The two variants of the kernel go by LAPACK alone.
+kernel, no eigenvalue is computed. G is turned to tridiagonal form T, by LAPACK one by one or by numpy all at once, and
+√x is written as a sum of logarithms of 1 + x/p, so that the trace is a sum of log determinants of 1 + T/p: short
+recurrences, which run over many pairs at once. Everything after the float32 product is float64. The two variants of the
+kernel go by LAPACK alone.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import pairwise, repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.numbers.bures.native import LANES, SMALLEST_ROOT, Array, Index, Ridge, square_root_poles
-from poolscope.numbers.bures.tridiagonal import LARGEST_SIDE, all_at_once, buffer, one_by_one, pays_together
 
 # Numbers in the matrices of a cell, few enough for the cache; and of those that are reduced together: many, so that
 # threads seldom wait for the interpreter's lock.
@@ -30,6 +33,18 @@ _IN_CACHE = 1024
 # Logarithms in the square root, and pivots that are multiplied before one is taken: no product of so many leaves the
 # range of float64.
 _LOGARITHMS, _FACTORS = 28, 16
+# What `dsytrd` of LAPACK must look like for compiled code: 32-bit integers, everything by its address.
+_SIGNATURE = b"void (char *, int *, "
+_ARGUMENTS = 10
+_LOWER = ctypes.create_string_buffer(b"L")  # the triangle that is read
+# Measured: below this side the blocked form of the reduction is slower. It takes memory for so many columns.
+_BLOCKED_SIDE, _BLOCK = 112, 32
+# Measured: up to this side, numpy takes so many matrices or more together faster than LAPACK one by one.
+_LARGEST_SIDE, _FEWEST = 20, 256
+# A row that is as good as zero needs no mirror.
+_TINY = 1e-290
+_LINE = 8  # numbers in a cache line
+_buffers = threading.local()
 
 
 def norms(
@@ -100,8 +115,8 @@ def _nuclear(
     nuclear, squares = np.zeros((2, *lanes.shape))
     for cells in _batches_by_side(np.diff(left), np.diff(right), np.asarray(lanes.any(axis=2))):
         m, ends = cells[-1].side, np.cumsum([cell.matrices for cell in cells])
-        together = pays_together(m, int(ends[-1]))
-        grams = buffer("grams", m, m, int(ends[-1])) if together else np.empty((m, m, 0))
+        together = _pays_together(m, int(ends[-1]))
+        grams = _buffer("grams", m, m, int(ends[-1])) if together else np.empty((m, m, 0))
         diagonal, beside = np.zeros((2, m, ends[-1]))
         for cell, end in zip(cells, ends.tolist(), strict=True):
             gram, places = _grams(products, left, right, cell), slice(end - cell.matrices, end)
@@ -138,7 +153,7 @@ def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) ->
     batch: list[_Cell] = []
     for cell in sorted(_cells(heights, widths, asked), key=lambda cell: cell.side):
         smallest = batch[0].side if batch else cell.side
-        if smallest > LARGEST_SIDE:
+        if smallest > _LARGEST_SIDE:
             enough, stretch = _IN_CACHE, _LOOSE
         else:  # few matrices of one side are joined by those of the next sizes
             enough, stretch = _ENOUGH if cell.side > smallest else _TOGETHER // cell.side**2, _STRETCH
@@ -208,6 +223,119 @@ def _published(stack: Array, i: Index, lanes: Index, left: Index, right: Index, 
     return np.where(inside, values[..., ::-1], 0).sum(axis=-1), squares
 
 
+# -- tridiagonal form, by LAPACK one by one ----------------------------------------------------------------------------
+
+
+@lru_cache
+def lapack() -> Any | None:
+    """`dsytrd` as scipy offers it to compiled code, or None where that is not as expected.
+
+    Called this way it releases the interpreter's lock, which `scipy.linalg.lapack.dsytrd` keeps.
+    """
+    from scipy.linalg import cython_lapack  # not before it is needed: the compiled kernel does without
+
+    capsule = getattr(cython_lapack, "__pyx_capi__", {}).get("dsytrd")
+    if capsule is None:
+        return None
+    name, pointer = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
+    name.argtypes, name.restype = [ctypes.py_object], ctypes.c_char_p
+    pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+    signature = name(capsule)
+    if not signature.startswith(_SIGNATURE) or signature.count(b",") != _ARGUMENTS - 1:
+        return None
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * _ARGUMENTS)(pointer(capsule, signature))
+
+
+def one_by_one(matrices: Array, chosen: Index, diagonal: Array, beside: Array, place: int) -> None:
+    """Reduce the chosen ones of matrices (count × m × m, overwritten), and put the results where `all_at_once` would.
+
+    That of matrix k goes to column place + k of the diagonals and of what is beside them, squared, which have m rows or
+    more.
+    """
+    m, reduce = matrices.shape[1], lapack()
+    columns = _BLOCK if m >= _BLOCKED_SIDE else 0
+    vectors, memory = np.zeros((len(chosen), 2, m + 1)), np.empty(m * (columns + 1) + 1)
+    if reduce is None:
+        _in_python(matrices, chosen, vectors)
+    else:
+        fixed = (ctypes.c_int(m), ctypes.c_int(max(1, m * columns)), ctypes.c_int(0))
+        n, room, failed = (repeat(ctypes.addressof(number)) for number in fixed)
+        rows = np.arange(len(chosen)) * vectors.strides[0]
+        matrix, d, e = (
+            (array.ctypes.data + steps).tolist()
+            for array, steps in ((matrices, chosen * matrices.strides[0]), (vectors, rows), (vectors[:, 1:, 1:], rows))
+        )
+        factors, work = repeat(memory.ctypes.data), repeat(memory[m:].ctypes.data)
+        # Between two calls this thread needs the interpreter's lock, so that as little as possible is done there.
+        deque(map(reduce, repeat(_LOWER), n, matrix, n, d, e, factors, work, room, failed), maxlen=0)
+    diagonal[:m, place + chosen] = vectors[:, 0, :m].T
+    beside[:m, place + chosen] = vectors[:, 1, :m].T ** 2
+
+
+def _in_python(matrices: Array, chosen: Index, vectors: Array) -> None:
+    from scipy.linalg.lapack import dsytrd
+
+    m = matrices.shape[1]
+    for row, k in enumerate(chosen.tolist()):
+        _, vectors[row, 0, :m], vectors[row, 1, 1:m], _, _ = dsytrd(matrices[k], lower=1)
+
+
+# -- tridiagonal form, by numpy all at once ----------------------------------------------------------------------------
+
+
+def _pays_together(side: int, count: int) -> bool:
+    """Whether so many matrices of one side are reduced sooner together than one by one."""
+    return 0 < side <= _LARGEST_SIDE and count >= _FEWEST
+
+
+def _buffer(name: str, rows: int, columns: int, count: int) -> Array:
+    """Memory of this thread (rows × columns × count), not cleared: fresh memory costs as much as what is done with it.
+
+    Entries are an odd number of cache lines apart, so that they do not all fall into the same sets of the cache.
+    """
+    stride = (-(-count // _LINE) | 1) * _LINE
+    kept: Array | None = getattr(_buffers, name, None)
+    if kept is None or kept.size < rows * columns * stride:
+        kept = np.empty(rows * columns * stride)
+        setattr(_buffers, name, kept)
+    return kept[: rows * columns * stride].reshape(rows, columns, stride)[:, :, :count]
+
+
+def all_at_once(matrices: Array) -> tuple[Array, Array]:
+    """Householder reduction of m × m × count: the diagonals, and what is beside them squared (m × count, the first 0).
+
+    A matrix G is never written to. After k mirrors it stands for G − Σ (w qᵀ + q wᵀ) over them, and `pairs` keeps w and
+    q: a pass over G that only reads, and one over the vectors, cost less in numpy than an update of G.
+    """
+    m, _, count = matrices.shape
+    pairs = _buffer("mirrors", 2 * m, m, count)  # w, q, w, q …
+    diagonal, beside = np.empty((m, count)), np.zeros((m, count))
+    for k in range(m):
+        before = pairs[: 2 * k]
+        column = matrices[k:, k] - np.einsum("ril,rl->il", before[:, k:], _exchanged(before[:, k]))
+        diagonal[k] = column[0]
+        if k + 1 == m:
+            break
+        w, q = pairs[2 * k : 2 * k + 2, k + 1 :]
+        w[:] = column[1:]
+        beside[k + 1] = norm2 = np.einsum("il,il->l", w, w)
+        reflected = -np.copysign(np.sqrt(norm2), w[0])  # of the other sign, so that nothing cancels
+        h = norm2 - w[0] * reflected
+        inverse = np.divide(1.0, h, out=np.zeros_like(h), where=h > _TINY)
+        w[0] -= reflected
+        np.einsum("ijl,il->jl", matrices[k + 1 :, k + 1 :], w, out=q)
+        rest = before[:, k + 1 :]
+        q -= np.einsum("ril,rl->il", rest, _exchanged(np.einsum("ril,il->rl", rest, w)))
+        q *= inverse
+        q -= 0.5 * np.einsum("il,il->l", w, q) * inverse * w
+    return diagonal, beside
+
+
+def _exchanged(values: Array) -> Array:
+    """Rows w, q, w, q … as q, w, q, w …"""
+    return np.asarray(values.reshape(-1, 2, values.shape[1])[:, ::-1].reshape(values.shape))
+
+
 # -- the trace of the square root of tridiagonal matrices --------------------------------------------------------------
 
 
@@ -246,18 +374,18 @@ def _root_traces(diagonal: Array, beside: Array) -> Array:
 
 
 @lru_cache
-def square_root_logarithms(smallest_root: float = SMALLEST_ROOT, count: int = _LOGARITHMS) -> tuple[Array, Array]:
+def square_root_logarithms() -> tuple[Array, Array]:
     """Poles p (rising) and weights v with √x ≈ ½ Σ v_k log(1 + x/p_k) for x in [0, 1].
 
     √x is the integral of 1/(2√s), and 1/√s ≈ Σ w_k/(s + p_k) with the poles and weights of `square_root_poles`. Its
-    integral misses what lies below smallest_root², a constant. The difference of the first two logarithms is a step
-    there, and fills the gap. The error of roots is 9e-8 below smallest_root and 3e-9 above ten times that.
+    integral misses what lies below `SMALLEST_ROOT`², a constant. The difference of the first two logarithms is a step
+    there, and fills the gap. The error of roots is 9e-8 below that root and 3e-9 above ten times that.
 
     >>> poles, weights = square_root_logarithms()
     >>> abs(float(weights @ np.log1p(0.25 / poles)) / 2 - 0.5) < 5e-9
     True
     """
-    poles, weights = square_root_poles(smallest_root, count)
+    poles, weights = square_root_poles(SMALLEST_ROOT, _LOGARITHMS)
     missing = 1 - float(weights @ np.log1p(1 / poles)) / 2
     step = 2 * missing / float(np.log(poles[1] / poles[0]))
     return poles, np.concatenate([[weights[0] + step, weights[1] - step], weights[2:]])

@@ -296,21 +296,17 @@ def _number(value: Any, place: str) -> float:
 # -- MTEB ---------------------------------------------------------------------------------------------------------
 
 
-def read_mteb_results(
-    folder: str | os.PathLike[str], *, tasks: Sequence[str] | None = None, benchmark: str | None = None
-) -> ModelRecords:
+def read_mteb_results(folder: str | os.PathLike[str], *, benchmark: str | None = None) -> ModelRecords:
     """Main scores by model and task from a folder of results (model/revision/task.json).
 
-    `folder` is a cache of mteb, a copy of its published results, or the folder `results` in one of them. `tasks` limits
-    the tasks; `benchmark`, such as "MTEB(eng, v2)", takes its tasks, splits and languages, as mteb defines them.
-    Without it a score is the mean over the splits and languages in the file. Several revisions of a model are joined by
-    mteb's rule: the registered revision first, then the newest run.
+    `folder` is a cache of mteb, a copy of its published results, or the folder `results` in one of them. `benchmark`,
+    such as "MTEB(eng, v2)", takes its tasks, splits and languages, as mteb defines them. Without it a score is the mean
+    over the splits and languages in the file. Several revisions of a model are joined by mteb's rule: the registered
+    revision first, then the newest run.
     """
     cache, remote = _cache(Path(folder))
-    if tasks is not None and benchmark is not None:
-        raise InputError("received tasks and a benchmark; a benchmark has its tasks. Leave out one of the two.")
     results = cache.load_results(
-        tasks=list(tasks) if tasks is not None else _benchmark(benchmark),
+        tasks=_benchmark(benchmark),
         require_model_meta=False,
         include_remote=remote,
         validate_and_filter=benchmark is not None,
@@ -322,7 +318,7 @@ def read_mteb_results(
         own |= {task.task_name: float(task.get_score()) for task in result.task_results}
         traits.setdefault(result.model_name, {}).update(_traits(result.model_meta))
     if not scores:
-        which = "" if tasks is None and benchmark is None else f" of {benchmark or ', '.join(tasks or ())}"
+        which = "" if benchmark is None else f" of {benchmark}"
         raise InputError(
             f"{folder}: no results{which} were found; needed: results/ORGANISATION__MODEL/REVISION/TASK.json in it. "
             f"Name the folder that holds 'results'."
