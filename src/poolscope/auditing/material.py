@@ -40,8 +40,7 @@ from poolscope.numbers.bures.pairs import available_cores
 from poolscope.numbers.intervals import Interval
 from poolscope.numbers.streaming import marks_of
 from poolscope.stores.cache import cached_clouds, cached_store, server_vectors
-from poolscope.stores.remote import is_remote
-from poolscope.stores.store import Store, is_store, open_clouds
+from poolscope.stores.store import Store, is_clouds, is_store, open_clouds
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import Texts, read_texts
 from poolscope.texts.groups import checked_groups, groups_of_ids, tells
@@ -250,13 +249,6 @@ def _corpus(texts: Any, seed: int) -> Texts:
 def _opened(model: Any) -> TokenClouds | None:
     """Clouds, if the name is that of a cloud file or a store."""
     return open_clouds(model) if is_clouds(model) else None
-
-
-def is_clouds(model: Any) -> bool:
-    """Is it the name of a cloud file or of a store?"""
-    if not isinstance(model, str | os.PathLike):
-        return False
-    return Path(model).suffix == ".arrow" or is_remote(model) or is_store(model)
 
 
 def _stored(clouds: TokenClouds) -> StoredEncoder:

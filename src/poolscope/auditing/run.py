@@ -18,7 +18,6 @@ from poolscope.auditing.material import (
     NEVER,
     Settings,
     encoded,
-    is_clouds,
     name_of,
     paced_name,
     vectors_alone,
@@ -37,6 +36,7 @@ from poolscope.encoders.endpoint import is_vector_source
 from poolscope.engines import Engine, as_engine
 from poolscope.errors import InputError, refuse_renamed
 from poolscope.results import provenance
+from poolscope.stores.store import is_clouds
 from poolscope.texts import JudgedQueries, Texts, read_queries, read_texts
 from poolscope.texts.groups import checked_groups, groups_of_ids
 from poolscope.texts.queries import id_column_for

@@ -392,10 +392,10 @@ def _of_extra(extra: str) -> list[Need]:
 
 def _of_model(name: str) -> list[Need]:
     """Known of built-in models, files and folders; a model of the hub tells the rest when it is fetched."""
-    from poolscope.cli.inputs import is_clouds
     from poolscope.connectors import kind_of
     from poolscope.encoders.door import extra_of
     from poolscope.encoders.named import is_hub_name
+    from poolscope.stores.store import is_clouds
 
     path, builtin = Path(name).expanduser(), {"builtin:minilm": "defaults", "builtin:wordllama": "static"}
     if name in builtin:

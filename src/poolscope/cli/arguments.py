@@ -226,6 +226,16 @@ def gathering(
     return gathered
 
 
+def received(options: Mapping[str, Any]) -> list[str]:
+    """What was given of these, spelt as on the command line: `--max-length`, and an argument such as TEXTS as it is.
+
+    >>> received({"TEXTS": "a.txt", "max_length": 64, "prompt": None})
+    ['TEXTS', '--max-length']
+    """
+    given = [name for name, value in options.items() if value is not None]
+    return [name if name.isupper() else f"--{name.replace('_', '-')}" for name in given]
+
+
 def parse_numbers(text: str, option: str, kind: Callable[[str], Number], example: str) -> list[Number]:
     """Numbers with commas between, each read by `kind`.
 

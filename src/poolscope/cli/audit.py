@@ -14,7 +14,7 @@ from rich.text import Text
 
 import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import argument, option, switch, to_file, to_folder
+from poolscope.cli.arguments import argument, option, received, switch, to_file, to_folder
 from poolscope.cli.screen import SCREEN, Screen, is_quiet, open_table, put_json
 from poolscope.errors import InputError
 from poolscope.lines import wrapped
@@ -85,11 +85,12 @@ def audit(
     from poolscope.auditing.commands import PIPE, Named, calling
     from poolscope.auditing.question import read_thresholds
     from poolscope.auditing.screen import print_screen
-    from poolscope.cli.inputs import is_clouds, read_asked
+    from poolscope.cli.inputs import read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import KEY_VARIABLE, is_endpoint
     from poolscope.files import check_folder
+    from poolscope.stores.store import is_clouds
     from poolscope.texts.groups import document_columns
     from poolscope.texts.plain import asked_encoding
 
@@ -156,7 +157,7 @@ def audit(
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
-    if useless := [f"--{name.replace('_', '-')}" for name, value in chosen.items() if value is not None]:
+    if useless := received(chosen):
         raise InputError(f"{', '.join(useless)}: this is for vectors alone, and a model was named. Leave it out.")
 
 
@@ -196,7 +197,8 @@ def _run(
 ) -> poolscope.Audit:
     """Read, encode and ask, with a bar that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
-    from poolscope.cli.inputs import Inputs, is_clouds
+    from poolscope.cli.inputs import Inputs
+    from poolscope.stores.store import is_clouds
 
     inputs = Inputs(
         str(model), texts, {**reading, "label_column": reading["group"]}, options, Screen(SCREEN), default=DEFAULT_TEXTS

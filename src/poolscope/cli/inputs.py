@@ -30,8 +30,7 @@ from poolscope.errors import InputError
 from poolscope.metrics.base import Metric
 from poolscope.results import Result
 from poolscope.stores.cache import cached_clouds, cached_store
-from poolscope.stores.remote import is_remote
-from poolscope.stores.store import Store, is_store, open_clouds
+from poolscope.stores.store import Store, is_clouds, is_store, open_clouds
 from poolscope.stores.writer import texts_for_store
 from poolscope.texts import Queries, Texts, read_queries, read_texts
 from poolscope.texts.queries import id_column_for
@@ -210,11 +209,6 @@ def open_store(folder: str, screen: Screen) -> Store:
     screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
     screen.print_notes(store.vector_notes())
     return store
-
-
-def is_clouds(source: str) -> bool:
-    """Does the name mean a store or a cloud file, not a model? An address in an object store is no model's."""
-    return is_remote(source) or is_store(source) or Path(source).suffix == ".arrow"
 
 
 def read_asked(

@@ -299,8 +299,8 @@ def windows(
 def _measure_windows(
     inputs: Inputs, layer: int, lengths: Mapping[str, int] | None, settings: Mapping[str, Any]
 ) -> tuple[WindowsResult, ContextLikelihood | None]:
-    from poolscope.cli.inputs import is_clouds
     from poolscope.encoders.capabilities import vocabulary_of
+    from poolscope.stores.store import is_clouds
 
     if is_clouds(inputs.model):
         if lengths is not None or layer != -1:

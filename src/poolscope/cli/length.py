@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import argument, option, switch, to_figure
+from poolscope.cli.arguments import argument, option, received, switch, to_figure
 from poolscope.cli.screen import Screen, digits, put_json, with_reach
 from poolscope.errors import InputError
 
@@ -137,7 +137,7 @@ def parse_bins(text: str | None) -> int | list[float] | None:
 
 
 def _refuse(useless: Mapping[str, Any], source: str) -> None:
-    if names := [f"--{name.replace('_', '-')}" for name, value in useless.items() if value is not None]:
+    if names := received(useless):
         raise InputError(
             f"{source} holds ready vectors, so these cannot apply: {', '.join(names)}. Leave them out, or name a model."
         )

@@ -78,8 +78,9 @@ def socm(
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
     on the embedded corpus.
     """
-    from poolscope.cli.inputs import Described, Inputs, is_clouds
+    from poolscope.cli.inputs import Described, Inputs
     from poolscope.encoders.named import stored_vocabulary
+    from poolscope.stores.store import is_clouds
     from poolscope.texts.groups import document_columns
 
     screen = Screen(json)

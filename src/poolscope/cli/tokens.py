@@ -15,7 +15,7 @@ from rich.text import Text
 
 import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import argument, option, to_figure, to_file
+from poolscope.cli.arguments import argument, option, received, to_figure, to_file
 from poolscope.cli.screen import Screen, put_json, with_ends, with_reach
 from poolscope.errors import InputError, ModelError
 from poolscope.files import keeping
@@ -181,7 +181,7 @@ class Request:
             ({_CLOUDS}, {"vocabulary": self.vocabulary}),
         )
         for fitting, options in applies:
-            useless = [_spelled(name) for name, value in options.items() if value is not None]
+            useless = received(options)
             if useless and not kinds & fitting:
                 raise InputError(
                     f"{', '.join(sources)}: received {' and '.join(sorted(kinds))}, so these cannot apply: "
@@ -255,8 +255,8 @@ def _kept_in(state: Path | None) -> str:
 
 def kind_of(source: str) -> str:
     """What a name means: a saved state, stored clouds, or else a model."""
-    from poolscope.cli.inputs import is_clouds
     from poolscope.metrics.tokens.moments import is_state
+    from poolscope.stores.store import is_clouds
 
     return _STATE if is_state(source) else _CLOUDS if is_clouds(source) else _MODEL
 
@@ -264,10 +264,6 @@ def kind_of(source: str) -> str:
 def is_model(source: str) -> bool:
     """Does the name mean a model, which encodes texts?"""
     return kind_of(source) == _MODEL
-
-
-def _spelled(name: str) -> str:
-    return name if name.isupper() else f"--{name.replace('_', '-')}"
 
 
 def _stored_labels(source: str) -> Sequence[Any]:

@@ -525,6 +525,13 @@ def open_store(folder: str | os.PathLike[str], *, layer: int | None = None, allo
     return Store.open(folder).clouds(layer, allow_partial=allow_partial)
 
 
+def is_clouds(source: Any) -> bool:
+    """Is it the name of a store or of a cloud file, not of a model? An address in an object store is no model's."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    return is_remote(source) or is_store(source) or Path(source).suffix == ".arrow"
+
+
 def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> TokenClouds:
     """Clouds from a store or a cloud file, memory-mapped: nothing is read until it is used.
 
