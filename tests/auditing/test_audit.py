@@ -15,7 +15,7 @@ import poolscope
 from audit_data import ASKED, bag_of_words, in_a_cone, sentences, topics
 from poolscope.auditing.compare import compare
 from poolscope.auditing.question import KINDS, NOT_APPLICABLE, Thresholds
-from poolscope.auditing.questions import scores
+from poolscope.auditing.questions import cone, scores
 from poolscope.auditing.result import Audit
 from poolscope.auditing.run import audit
 from poolscope.clouds import TokenClouds
@@ -155,6 +155,67 @@ def test_words_that_most_texts_begin_with_are_named():
     said = audit(bag_of_words, texts)["cone"].verdict.sentence
     assert "70 of 80 different texts begin with the same 5 words ('Acme pump manual of 2024')" in said
     assert "begin with" not in audit(bag_of_words, topics(80))["cone"].verdict.sentence
+
+
+LOUD, QUIET = " ".join(["acme"] * 30), "page of the manual"
+
+
+def read_aloud(texts):
+    """Bags of words in which those of `QUIET` hardly count."""
+    quiet = set(QUIET.split())
+    weights = [[[0.01 if word in quiet else 1.0] for word in text.split()] for text in texts]
+    return [cloud * weight for cloud, weight in zip(bag_of_words(texts), map(np.array, weights), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "strips"),
+    [(LOUD, "", True), ("", LOUD, True), (QUIET, "", False)],
+    ids=["loud header", "loud footer", "quiet header"],
+)
+def test_words_that_most_texts_share_are_stripped_where_that_wins(before, behind, strips):
+    """Thirty times one word is most of a text; words that weigh nothing leave its vector where it was."""
+    texts = [f"{before} {text} {behind}".strip() for text in topics(400)]
+    found = audit(read_aloud, texts, trial_texts=200, thresholds={"cone_gain": 0.05})
+    answer = found["cone"]
+    assert len(answer.tables["stripping"]) == 200
+    assert ("Stripping these words before encoding helps" in answer.verdict.sentence) == strips
+    if not strips:
+        assert found.numbers["stripping_gain"] == pytest.approx(0, abs=0.01)
+        assert answer.verdict.level == "ok"
+        return
+    assert found.numbers["stripping_gain"] > 0.05
+    assert (answer.verdict.level, answer.basis) == ("repair", "trial")
+    verb = "begin" if before else "end"
+    assert answer.action.step.startswith(f"strip the words that most texts {verb} with ('acme acme")
+    assert (answer.action.kind, answer.action.renews) == ("merge", "texts")
+    assert found["decision"].action == answer.action
+
+
+def test_few_texts_do_not_tell_whether_shared_words_harm():
+    texts = [f"Acme pump manual of 2024 {text}" for text in topics(80)]
+    unsure = audit(bag_of_words, texts)["cone"].verdict
+    assert unsure.level == "unchecked"
+    assert unsure.sentence.count("smallest gain they could have shown is 0.") == 2
+    untried = audit(bag_of_words, texts, trial_texts=0)["cone"].verdict
+    assert (
+        "Whether a search finds more without these words was not tried: trials were switched off." in untried.sentence
+    )
+    ready = audit(encode(bag_of_words, texts))["cone"].verdict
+    assert "without these words was not tried" in ready.sentence
+
+
+def test_texts_are_read_again_only_where_they_share_words(monkeypatch):
+    read, plain = [], topics(80)
+
+    def noted(texts):
+        read.extend(texts)
+        return bag_of_words(texts)
+
+    audit(noted, [f"{LOUD} {text}" if k < 60 else text for k, text in enumerate(plain)])
+    words = [text.split().count("acme") for text in read]
+    assert 40 < words.count(15) < 80  # halves of 40 texts on trial, of which most have the words: half of them
+    monkeypatch.setattr(cone, "stripping_trial", lambda *_: pytest.fail("nothing is to be stripped"))
+    audit(noted, plain)
 
 
 def test_averaging_is_to_be_repaired_where_the_clouds_tell_right_from_wrong():

@@ -10,6 +10,7 @@ import pytest
 from audit_data import sentences
 from command_line import run
 from poolscope import audit
+from poolscope.auditing.questions.drift import drawn_rows, parting_place
 from poolscope.connectors.base import Search
 from poolscope.connectors.collection import array_collection
 from poolscope.encoders import as_encoder, encode
@@ -114,7 +115,9 @@ def test_every_third_row_is_explained_by_itself_and_stands_first(encoder, clouds
     found = drift(stored, encoder)
     wrong = round(found.verdict.value * COUNT)
     assert found.numbers["drift_cause"] == "cls"
-    assert found.verdict.sentence.endswith("gives today: what wrote them pooled by cls.")
+    assert "gives today: what wrote them pooled by cls. In the order of the rows no single place" in (
+        found.verdict.sentence
+    )
     note = next(note for note in found.verdict.evidence if note.startswith("All rows"))
     assert f"the {wrong} rows that deviate: pooled by cls explains them (mean cosine 1.0000" in note
     assert note.endswith("; the others are as the model declares.")
@@ -126,6 +129,83 @@ def test_every_third_row_is_explained_by_itself_and_stands_first(encoder, clouds
     assert max(table["cosine"].to_pylist()[:wrong]) < 0.99 <= min(table["cosine"].to_pylist()[wrong:])
     few = drift(stored, encoder, trial_texts=30)
     assert few.action.step.endswith("30 of 120 rows were compared, and --trial 120 does all")
+
+
+def test_every_second_row_of_an_index_twice_the_sample_has_no_date(encoder):
+    """A sample at even distances holds the even rows up to the middle and the odd ones after it."""
+    texts = sentences(400)
+    own = encode(encoder, texts)
+    stored = pool(own)
+    stored[::2] = pool(own, "cls")[::2]
+    found = audit(stored, texts, reference=encoder)["drift"]
+    assert found.verdict.value == pytest.approx(0.5, abs=0.15)
+    assert found.numbers["drift_row"] is None
+    assert "no single place is found" in found.verdict.sentence
+
+
+def test_what_moves_long_texts_more_does_not_begin_where_they_do(encoder, clouds):
+    """Pooled by cls, all of them, the short texts first: how near a vector comes goes by its text."""
+    order = np.argsort(clouds.lengths)
+    stored, texts = pool(clouds, "cls")[order], [TEXTS[k] for k in order]
+    found = audit(stored, texts, reference=encoder)["drift"]
+    assert found.numbers["drift_row"] is None
+    assert "no single place" not in found.verdict.sentence  # it is all rows
+    half = np.arange(COUNT) % 2 == 0
+    stored[half] = pool(clouds)[order][half]
+    assert audit(stored, texts, reference=encoder)["drift"].numbers["drift_row"] is None
+
+
+ROWS = 400
+
+
+def rows_that_deviate(kind: str, place: int, random: np.random.Generator) -> np.ndarray:
+    """Which of the rows deviate: from a place on (all, or half of them), or anywhere."""
+    rows = np.arange(ROWS)
+    return {
+        "none": rows < 0,
+        "from": rows >= place,
+        "before": rows < place,
+        "from, half": (rows >= place) & (random.random(ROWS) < 0.5),
+        "every second": rows % 2 == 0,
+        "scattered": random.random(ROWS) < 0.3,
+        "by documents": np.repeat(random.random(ROWS // 10) < 0.3, 10),
+        "denser": random.random(ROWS) < np.where(rows < place, 0.2, 0.6),
+        "in the middle": (rows >= 120) & (rows < 200),
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "least"), [("from", 0.98), ("before", 0.98), ("from, half", 0.85)], ids=lambda value: str(value)
+)
+def test_a_place_from_which_on_rows_deviate_is_right(kind, least):
+    right = []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        place = int(random.integers(ROWS // 10, 9 * ROWS // 10))
+        drawn = drawn_rows(ROWS, 200, seed=seed)
+        found = parting_place(rows_that_deviate(kind, place, random)[drawn], seed=seed)
+        first, last = (0, 0) if found is None else drawn[[max(found.low - 1, 0), min(found.high, 199)]]
+        right.append(first <= place <= last and (found.after > found.before) == (kind != "before"))
+    assert np.mean(right) >= least
+
+
+@pytest.mark.parametrize(
+    "kind", ["none", "every second", "scattered", "by documents", "denser", "in the middle"], ids=lambda value: value
+)
+def test_rows_that_deviate_on_both_sides_of_every_place_have_none(kind):
+    named = []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        deviating = rows_that_deviate(kind, int(random.integers(40, 360)), random)
+        named.append(parting_place(deviating[drawn_rows(ROWS, 200, seed=seed)], seed=seed) is not None)
+    assert np.mean(named) <= 0.05
+
+
+def test_rows_are_drawn_one_of_each_stretch():
+    np.testing.assert_array_equal(drawn_rows(120, 120, seed=3), np.arange(120))
+    drawn = drawn_rows(1003, 200, seed=0)
+    assert len(np.unique(drawn)) == 200
+    assert np.abs(drawn - np.linspace(0, 1002, 200)).max() < 6
 
 
 def test_one_row_that_deviates_is_no_row_as_declared(encoder, clouds):

@@ -99,6 +99,21 @@ def test_vectors_that_were_not_normalised_are_watched(model, texts, clouds):
     assert verdict.level == "ok"
 
 
+def test_where_some_vectors_were_not_normalised_it_is_about_these(model, texts, clouds):
+    vectors = unit(pool(clouds, "mean"))
+    vectors[[2, 5, 7, 20]] *= 3
+    found = audit(model, texts, vectors=vectors, trial_texts=0)["pooling"]
+    sentence = found.verdict.sentence
+    assert found.verdict.level == "watch"
+    assert "4 of your runtime's 24 (16.7%; texts 2, 5, 7, …) do not have the length 1" in sentence
+    assert "your runtime does not" not in sentence
+    assert found.action.step.endswith("bring the 4 of your runtime's vectors that are shorter or longer to length 1")
+    assert any(note.endswith("and 4 of 24 are not 1.") for note in found.verdict.evidence)
+    table = found.tables["other_lengths"]
+    assert (table["id"].to_pylist(), table["length"].to_pylist()) == (["2", "5", "7", "20"], pytest.approx([3] * 4))
+    assert "other_lengths" not in audit(model, texts, vectors=2 * vectors, trial_texts=0)["pooling"].tables
+
+
 def test_the_first_dimensions_are_recognised_and_watched(model, texts, clouds):
     verdict, numbers = asked(model, texts, unit(pool(clouds)[:, :10]))
     assert numbers["runtime_cause"] == "as declared"

@@ -260,6 +260,21 @@ def test_short_answers_leave_the_probe_of_the_position_to_halves_of_long_texts(t
     assert halves == (answers == "short")
 
 
+def test_a_header_that_costs_answers_is_stripped_on_trial(monkeypatch):
+    header, own = " ".join(["acme"] * 30), topics(120)
+    queries = {" ".join(text.split()[:5]) + f" {k}": [str(k)] for k, text in enumerate(own)}
+    read = []
+    encode_again = subject.Subject.encoded
+    monkeypatch.setattr(
+        subject.Subject, "encoded", lambda self, texts: read.append(list(texts)) or encode_again(self, texts)
+    )
+    found = audit(bag_of_words, [f"{header} {text}" for text in own], queries=queries, trial_texts=100)
+    said = found["cone"].verdict.sentence
+    assert re.search(r"Stripping these words before encoding helps \(\+0\.\d+ nDCG@10 on \d+ of your queries\)", said)
+    assert found["cone"].action.step.startswith("strip the words that most texts begin with")
+    assert any(len(texts) == 100 and set(texts) <= set(own) for texts in read)  # whole texts, without the header
+
+
 def test_a_header_of_all_texts_is_no_answer(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     texts = [f"the cat sat on a mat {' '.join(random.choice(WORDS, 30))}" for _ in range(40)]

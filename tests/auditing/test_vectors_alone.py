@@ -169,7 +169,8 @@ def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("raw", "distance", "level"), [(40, "dot", "repair"), (40, "cosine", "ok"), (120, "dot", "watch")]
+    ("raw", "distance", "level"),
+    [(40, "dot", "repair"), (40, "cosine", "ok"), (120, "dot", "watch"), (2, "dot", "ok"), (119, "dot", "watch")],
 )
 def test_vectors_that_are_partly_normalised_are_a_mixture(raw, distance, level):
     """All of them at other lengths may be what a model was trained for; some of them are not."""
@@ -177,9 +178,14 @@ def test_vectors_that_are_partly_normalised_are_a_mixture(raw, distance, level):
     vectors = random.normal(size=(120, 16))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors[:raw] *= random.uniform(2, 8, (raw, 1))
-    found = audit(vectors, distance=distance)["norms"].verdict
+    answer = audit(vectors, distance=distance)["norms"]
+    found, mixed = answer.verdict, raw in (2, 40)
     assert found.level == level
-    assert ("80 of 120 vectors have the length 1 and the others do not" in found.sentence) == (level == "repair")
+    share = f"{raw} of 120 vectors ({raw / 120:.1%}) do not have the length 1, and the others do."
+    assert (share in found.sentence) == (mixed and distance == "dot")
+    assert answer.tables["other_lengths"]["id"].to_pylist() == [str(k) for k in range(raw if mixed else 0)]
+    if level != "ok":
+        assert ("bring the vectors that do not have the length 1 to it" in answer.action.step) == mixed
 
 
 def test_the_number_of_rows_is_the_one_that_was_judged():

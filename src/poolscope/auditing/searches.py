@@ -9,20 +9,21 @@ made stands in `poolscope.repairs.search`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from poolscope.chunks.splitting import TokenRuler, split_texts
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has, has_attention, options_of, with_options
 from poolscope.errors import InputError, ModelError
-from poolscope.evaluation import Evaluation, Halves, RetrievalTask, Trial, split_half
+from poolscope.evaluation import Evaluation, RetrievalTask, Trial
+from poolscope.evaluation.reading import cut_texts
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
 from poolscope.numbers.streaming import marks_of
 from poolscope.repairs.readings import Layers, Reading
@@ -31,6 +32,7 @@ from poolscope.repairs.search import Bench, gaussian_distances
 from poolscope.repairs.temperature.rules import PUBLISHED_TAU, TemperatureRule
 from poolscope.repairs.vectors import MeanRemoval
 from poolscope.texts import JudgedQueries
+from poolscope.texts.groups import Boilerplate
 from poolscope.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ _SHARE_OF_A_TABLE, _MOST_OF_A_TABLE = 1 / 2, 1000
 # Whole texts that are encoded anew for the user's queries, and tokens of the chunks that those which were cut become.
 MOST_TEXTS, _MOST_CUT = 200, 100_000
 K = 10
-# Of the intervals of differences: an audit makes up to four trials, of which none shall pass by chance.
+# Of the intervals of differences: an audit makes up to six trials, of which none shall pass by chance.
 LEVEL = 0.99
 # Of BW² beside the squared distance of the means, which is smaller in most models: a whole one would drown it.
 CLOUD_WEIGHT = 0.25
@@ -60,10 +62,14 @@ MEAN_REMOVAL_COST = "no re-encoding: one projection a vector, of the index and o
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SearchTask(Bench):
-    """Queries, their documents, and the vectors that a repair learns from."""
+    """Queries, their documents, and the vectors that a repair learns from.
+
+    `texts` are the positions in the corpus of what the documents are, or are halves of.
+    """
 
     task: RetrievalTask
     learnt_from: NDArray[Any]
+    texts: NDArray[np.int64] = field(repr=False)
 
     @property
     def clouds(self) -> tuple[TokenClouds, TokenClouds]:
@@ -71,26 +77,31 @@ class SearchTask(Bench):
         return self.sides[0][-1], self.sides[1][-1]
 
 
-def cut_halves(subject: Subject) -> SearchTask | str:
-    """Halves of at most half of the texts, each to be found by the other, or the reason why there can be none."""
+def cut_halves(subject: Subject, stripped: Callable[[str], str] = str) -> SearchTask | str:
+    """Halves of at most half of the texts, each to be found by the other, or the reason why there can be none.
+
+    `stripped` takes from a text what shall be in no half.
+    """
     if (reason := _cannot_try(subject)) is not None:
         return reason
     texts = subject.texts or []
     distinct = subject.distinct  # a text that repeats another would be a second right answer that counts as wrong
     chosen = subject.shuffled[: texts_on_trial(subject)]
-    try:
-        halves = split_half([texts[k] for k in chosen])
-    except InputError:
-        halves = Halves([], [], np.zeros((0, 2), np.int64))
-    if len(halves.queries) < MIN_QUERIES:
-        return f"{len(halves.queries)} of the texts on trial can be cut in two, and {MIN_QUERIES} are needed"
+    cut = cut_texts([stripped(texts[k]) for k in chosen])
+    kept = [k for k, halves in enumerate(cut) if halves is not None]
+    if len(kept) < MIN_QUERIES:
+        return f"{len(kept)} of the texts on trial can be cut in two, and {MIN_QUERIES} are needed"
+    queries, documents = ([halves[side] for halves in cut if halves is not None] for side in (0, 1))
+    relevant = np.stack([np.arange(len(kept))] * 2, axis=1)
+    name = "split-half self-retrieval"
     return SearchTask(
         encoder=subject.encoder,
-        task=RetrievalTask(*halves, name="split-half self-retrieval", k=K, roles=(None, None), both_ways=True),
+        task=RetrievalTask(queries, documents, relevant, name=name, k=K, roles=(None, None), both_ways=True),
         pooling=subject.text_pooling.pooling,
         level=LEVEL,
         units="held-out texts, by self-made queries both ways",
         learnt_from=subject.vectors[np.setdiff1d(distinct, chosen)],
+        texts=chosen[kept],
     )
 
 
@@ -289,6 +300,50 @@ def _chunked(
     return task.task.evaluation(rank_scores(best, task.task.relevant, k=K))
 
 
+def stripping_trial(subject: Subject, shared: Boilerplate) -> Trial:
+    """Before and after the texts are stripped of the words that most of them begin or end with.
+
+    Queries do not have these words. Without any of the user's, the half of a text asks for the other one, before with
+    half of the words around it: they shall have the share in it that they have in the whole text. With all of them a
+    header of 30 words cost MiniLM 0.12 nDCG@10, with half of them 0.07, and 0.06 where eight words of a text asked for
+    the rest of it.
+    """
+    name, doing = "without boilerplate", "stripping these words before encoding"
+
+    def bare(text: str) -> str:
+        return shared.parted(text)[1]
+
+    task = cut_halves(subject, bare) if subject.queries is None else subject.anew
+    if isinstance(task, str):
+        return Trial(name, f"whether a search finds more without these words was not tried: {task}.")
+    if isinstance(task, QueryTask):
+        texts = [bare(text) for text in task.task.documents]
+        documents = _encoded_where_other(subject, task.vectors[1], task.task.documents, texts)
+        return task.compare(name, task.before, task.task.score(task.vectors[0], documents), doing=doing)
+    around = [shared.parted((subject.texts or [])[k]) for k in task.texts]
+    searched = []
+    for vectors, side in zip(task.vectors, task.task.sides, strict=True):
+        texts = [
+            f"{cut_in_two(head)[0]} {half} {cut_in_two(tail)[-1]}".strip()
+            for (head, _, tail), half in zip(around, side.texts, strict=True)
+        ]
+        searched.append(_encoded_where_other(subject, vectors, side.texts, texts))
+    ways = zip(task.vectors, reversed(searched), strict=True)
+    before = task.task.mean_of([task.task.evaluation(task.task.rank(*way)) for way in ways])
+    return task.compare(name, before, task.before, doing=doing)
+
+
+def _encoded_where_other(
+    subject: Subject, vectors: ArrayLike, texts: Sequence[str], others: Sequence[str]
+) -> NDArray[Any]:
+    """The vectors of the other texts, of which those that stayed what they were are not encoded again."""
+    changed = [k for k, pair in enumerate(zip(texts, others, strict=True)) if pair[0] != pair[1]]
+    renewed = np.array(vectors)
+    if changed:
+        renewed[changed] = unit_rows(subject.encoded([others[k] for k in changed]), "texts")
+    return renewed
+
+
 def cut_in_two(text: str) -> list[str]:
     """Both halves of a text of two words or more, by words."""
     words = text.split()
@@ -323,14 +378,10 @@ def _name(texts: int) -> str:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class QueryTask(SearchTask):
-    """The user's queries and all different texts, whose clouds are at hand: nothing is encoded until a trial asks.
-
-    `texts` are the positions of the documents in the corpus.
-    """
+    """The user's queries and all different texts, whose clouds are at hand: nothing is encoded until a trial asks."""
 
     asking: TokenEncoder
     ready: tuple[TokenClouds, TokenClouds] = field(repr=False)
-    texts: NDArray[np.int64] = field(repr=False)
 
     @cached_property
     def sides(self) -> list[Layers]:

@@ -170,9 +170,7 @@ def split_half(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> Halves:
     ['e f g h', 'm n o p q']
     """
     texts = as_texts(texts)
-    cut = [half for text in texts if (half := _cut(text, min_words)) is not None]
-    starts, ends = (Counter(side) for side in zip(*cut, strict=True)) if cut else (Counter[str](), Counter[str]())
-    alone = [(start, end) for start, end in cut if starts[start] == ends[end] == 1]
+    alone = [halves for halves in cut_texts(texts, min_words=min_words) if halves is not None]
     if len(alone) < 2:
         raise InputError(
             f"received {len(texts)} texts of which {len(alone)} can be cut into halves of their own; needed: at least "
@@ -180,6 +178,13 @@ def split_half(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> Halves:
         )
     positions = np.arange(len(alone))
     return Halves([start for start, _ in alone], [end for _, end in alone], np.stack([positions, positions], axis=1))
+
+
+def cut_texts(texts: Sequence[str], *, min_words: int = MIN_WORDS) -> list[tuple[str, str] | None]:
+    """Both halves of each text; None for those that `split_half` leaves out."""
+    cut = [_cut(text, min_words) for text in texts]
+    starts, ends = (Counter(halves[side] for halves in cut if halves is not None) for side in (0, 1))
+    return [None if halves is None or starts[halves[0]] + ends[halves[1]] > 2 else halves for halves in cut]
 
 
 def _cut(text: str, min_words: int) -> tuple[str, str] | None:

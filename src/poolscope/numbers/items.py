@@ -258,8 +258,7 @@ def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
 
 @dataclass(frozen=True)
 class ChangePoint:
-    """The first position after the change, with the range of those that fit nearly as well, and the medians of both
-    sides.
+    """The first position after the change, the range of those that fit nearly as well, and the means of both sides.
 
     `p_value` is the share of shuffled series that part as clearly at their best place.
     """
@@ -282,7 +281,10 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> Ch
 
     With S_k the sum of the deviations from the mean up to k, the place maximises |S_k|/√(k(n − k)), which is least
     squares with two levels; every side has five values or more. Chance is the same maximum of shuffled series, so that
-    looking at every place is paid for. Odd values are as odd after a shuffle, so a few of them decide nothing.
+    looking at every place is paid for. Odd values are as odd after a shuffle, so a few of them decide nothing. Values
+    that go in runs part more clearly than shuffled ones without any change: what two levels leave tells how much they
+    follow each other (ρ, from one to the next). A sum of such values has (1 + ρ)/(1 − ρ) times the variance, and by
+    that, for the share of the squares that two levels leave, the maximum is taken down.
 
     The range is of all places whose fit is not clearly worse. It held the true place in 98 % of simulations or more
     where all values after it change, and in 92 to 98 % where half or a fifth of them do.
@@ -303,14 +305,19 @@ def change_point(values: ArrayLike, *, shuffles: int = 999, seed: int = 0) -> Ch
     position = int(places[best])
     squares = float(((series - series.mean()) ** 2).sum())
     left = squares - count * sizes[0] ** 2  # what two levels leave of the squares, by their place
+    levels = [float(side.mean()) for side in (series[:position], series[position:])]
+    rest = series - np.repeat(levels, [position, count - position])
+    noise = float(rest @ rest) / squares
+    follows = max(float(rest[1:] @ rest[:-1]) / float(rest @ rest), 0.0) if noise > _ROUNDING else 0.0
+    size = float(sizes[0, best]) / np.sqrt(1 - noise + noise * (1 + follows) / (1 - follows))
     near = places[left <= left[best] * np.exp(_NEARLY / count) + 1e-12 * squares]
     return ChangePoint(
         position=position,
         low=int(near[0]),
         high=int(near[-1]),
-        p_value=float((1 + (chance >= sizes[0, best] - 1e-12).sum()) / (shuffles + 1)),
-        before=float(np.median(series[:position])),
-        after=float(np.median(series[position:])),
+        p_value=float((1 + (chance >= size - 1e-12).sum()) / (shuffles + 1)),
+        before=levels[0],
+        after=levels[1],
     )
 
 

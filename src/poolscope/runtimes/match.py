@@ -89,6 +89,7 @@ class RuntimeMatch(Result):
     of a text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked).
     `differ` are the positions of texts whose vectors are not the model's; `rest` is the match of these alone, where a
     share of the others is exactly the model's own and no cause explains all: over all vectors they would be outvoted.
+    `other_lengths` are the positions of vectors that have not the length 1, none of them where `normalised`.
     """
 
     model: str
@@ -114,6 +115,7 @@ class RuntimeMatch(Result):
     constant: bool = False
     rounded: tuple[tuple[int, float], ...] = ()
     differ: tuple[int, ...] = field(default=(), repr=False)
+    other_lengths: tuple[int, ...] = field(default=(), repr=False)
     rest: RuntimeMatch | None = field(default=None, repr=False)
     cosines: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
@@ -251,6 +253,7 @@ def match_runtime(
     if apart and not explained and order is None:
         rest = match_rows(reference, texts, vectors, differ, clouds=whole.clouds, same=same, seed=seed)
     lengths = np.linalg.norm(received, axis=1)
+    other_lengths = np.flatnonzero(np.abs(lengths - 1) >= _UNIT)
     return RuntimeMatch(
         model=whole.card.name,
         texts=len(received),
@@ -261,7 +264,7 @@ def match_runtime(
         coarse=form.coarse,
         cut=form.cut,
         plain=matching.plain(),
-        normalised=bool(np.abs(lengths - 1).max() < _UNIT),
+        normalised=not len(other_lengths),
         shortest=float(lengths.min()),
         longest=float(lengths.max()),
         whole=whole.whole,
@@ -275,6 +278,7 @@ def match_runtime(
         constant=len(received) > 1 and bool((received == received[0]).all()),
         rounded=tuple(sorted(matching.rounded.items(), reverse=True)),
         differ=tuple(differ.tolist()),
+        other_lengths=tuple(other_lengths.tolist()),
         rest=rest,
         cosines=row_values,
         provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},

@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -134,19 +135,51 @@ def shared_words(texts: Sequence[str], *, at_end: bool = False) -> tuple[str, in
         sharing = count
 
 
+@dataclass(frozen=True)
+class Boilerplate:
+    """The words that at least half of some texts begin and end with, and how many do; "" where these are few words.
+
+    >>> found = boilerplate(["Acme manual of pumps: oil", "Acme manual of pumps: how to weld", "Valves"])
+    >>> found.head, found.heads, found.tail
+    ('Acme manual of pumps:', 2, '')
+    >>> found.parted("Acme manual of pumps: how to weld"), found.parted("Valves")
+    (('Acme manual of pumps:', 'how to weld', ''), ('', 'Valves', ''))
+    """
+
+    head: str = ""
+    heads: int = 0
+    tail: str = ""
+    tails: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.head or self.tail)
+
+    def parted(self, text: str) -> tuple[str, str, str]:
+        """What of it stands before the text, the text itself, which is never empty, and what stands behind it."""
+        words, head, tail = text.split(), self.head.split(), self.tail.split()
+        begins = bool(head) and words[: len(head)] == head != words
+        rest = words[len(head) :] if begins else words
+        ends = bool(tail) and rest[-len(tail) :] == tail != rest
+        rest = rest[: -len(tail)] if ends else rest
+        own = " ".join(rest) if begins or ends else text
+        return self.head if begins else "", own, self.tail if ends else ""
+
+
+def boilerplate(texts: Sequence[str]) -> Boilerplate:
+    """What the texts share at both ends; a few words are a turn of phrase and none."""
+    ends = [shared_words(texts, at_end=at_end) for at_end in (False, True)]
+    head, tail = (end if len(end[0].split()) >= BOILERPLATE else ("", 0) for end in ends)
+    return Boilerplate(*head, *tail)
+
+
 def without_boilerplate(texts: Sequence[str]) -> list[str]:
-    """The texts without the words that at least half of them begin with; a few words are a turn of phrase and stay.
+    """The texts without the words that at least half of them begin or end with.
 
     >>> without_boilerplate(["Acme manual of pumps: oil", "Acme manual of pumps: how to weld", "Valves"])
     ['oil', 'how to weld', 'Valves']
     """
-    shared = shared_words(texts)[0].split()
-    if len(shared) < BOILERPLATE:
-        return list(texts)
-    return [
-        " ".join(words[len(shared) :]) if words[: len(shared)] == shared != words else text
-        for text, words in ((text, text.split()) for text in texts)
-    ]
+    shared = boilerplate(texts)
+    return [shared.parted(text)[1] for text in texts]
 
 
 def plain_text(text: str) -> str:

@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from poolscope.auditing.question import Action, Answer, Gauge, Number, Question, Threshold, Thresholds
 from poolscope.auditing.result import Audit
-from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST, decided_by
+from poolscope.auditing.searches import MEAN_REMOVAL, MEAN_REMOVAL_COST, decided_by, stripping_trial
 from poolscope.auditing.subject import Subject
 from poolscope.errors import shorten
 from poolscope.evaluation import Trial, compare_scores
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.metrics.scores import Cone, cone, cone_figure
 from poolscope.numbers.intervals import Interval, jackknife_interval
-from poolscope.texts.groups import BOILERPLATE, shared_words
-from poolscope.verdicts import Verdict
+from poolscope.texts.groups import Boilerplate, boilerplate
+from poolscope.verdicts import Verdict, most_serious
 
 
 def answer(subject: Subject) -> Answer:
@@ -25,6 +25,8 @@ def answer(subject: Subject) -> Answer:
     if len(subject.distinct) < 3:
         return Answer.unchecked("cone", "a mean over pairs needs three different texts or more")
     shared, trial = cone(subject.vectors[subject.distinct]), subject.mean_removal
+    words = boilerplate([] if subject.texts is None else [subject.texts[k] for k in subject.distinct])
+    stripping = stripping_trial(subject, words) if words else None
     mean_cosines = np.full(len(subject), np.nan)  # not known of texts that repeat another
     mean_cosines[subject.distinct] = shared.per_text
     columns = {"mean_cosine": pa.array(mean_cosines, from_pandas=True)}
@@ -32,7 +34,14 @@ def answer(subject: Subject) -> Answer:
         columns["concentration_ratio"] = pa.array(subject.moments.traces)
     return Answer(
         "cone",
-        judge(shared, subject.thresholds, trial, boilerplate=_boilerplate(subject), notes=subject.repeats()),
+        judge(
+            shared,
+            subject.thresholds,
+            trial,
+            stripping=stripping,
+            boilerplate=_named(words, len(subject.distinct)),
+            notes=subject.repeats(),
+        ),
         {
             "anisotropy": shared.mean_cosine.value,
             "anisotropy_interval": shared.mean_cosine.interval,
@@ -41,36 +50,61 @@ def answer(subject: Subject) -> Answer:
             if trial.before is None
             else trial.before.value,
             **trial.numbers("mean_removal"),
+            **({} if stripping is None else stripping.numbers("stripping")),
         },
-        Action("repair", MEAN_REMOVAL, subject.command("tune"), MEAN_REMOVAL_COST),
-        tables={"texts": pa.table({"id": subject.ids, **columns}), **trial.table("mean_removal")},
+        Action("repair", MEAN_REMOVAL, subject.command("tune"), MEAN_REMOVAL_COST)
+        if stripping is None or stripping.gain <= trial.gain
+        else _strip(words),
+        tables={
+            "texts": pa.table({"id": subject.ids, **columns}),
+            **trial.table("mean_removal"),
+            **({} if stripping is None else stripping.table("stripping")),
+        },
         draw={"cone": lambda: _figure(shared, trial)},
     )
 
 
-def _boilerplate(subject: Subject) -> str:
-    """Words that half of the texts or more begin or end with, in a sentence; "" where there are few."""
-    if subject.texts is None:
-        return ""
-    texts, sentences = [subject.texts[k] for k in subject.distinct], []
-    for verb, at_end in (("begin", False), ("end", True)):
-        words, count = shared_words(texts, at_end=at_end)
-        if len(words.split()) >= BOILERPLATE:
-            same = f"the same {len(words.split())} words ({shorten(words)})"
-            sentences.append(f"{count:,} of {len(texts):,} different texts {verb} with {same}.")
-    return " ".join([*sentences, "A search without these words was not tried."]) if sentences else ""
+def _ends(words: Boilerplate) -> list[tuple[str, str, int]]:
+    """What texts do, with which words, and how many of them."""
+    ends = (("begin", words.head, words.heads), ("end", words.tail, words.tails))
+    return [end for end in ends if end[1]]
+
+
+def _named(words: Boilerplate, texts: int) -> str:
+    """Words that half of the texts or more begin or end with, in sentences; "" where there are few."""
+    return " ".join(
+        f"{count:,} of {texts:,} different texts {verb} with the same {len(same.split())} words ({shorten(same)})."
+        for verb, same, count in _ends(words)
+    )
+
+
+def _strip(words: Boilerplate) -> Action:
+    ends = " and ".join(f"{verb} with ({shorten(same)})" for verb, same, _ in _ends(words))
+    step = f"strip the words that most texts {ends} before encoding"
+    return Action("merge", step, None, "encode these texts again; no new model", renews="texts")
 
 
 def judge(
-    shared: Cone, limits: Thresholds, trial: Trial, *, boilerplate: str = "", notes: tuple[str, ...] = ()
+    shared: Cone,
+    limits: Thresholds,
+    trial: Trial,
+    *,
+    stripping: Trial | None = None,
+    boilerplate: str = "",
+    notes: tuple[str, ...] = (),
 ) -> Verdict:
-    """A cone alone is nothing to repair: it counts where removing the mean won on held-out queries."""
-    judged = decided_by(trial, limits["cone_gain"])
+    """A cone alone is nothing to repair: it counts where removing the mean won on held-out queries.
+
+    So it is with words that most texts share, which make a cone too: they count where `stripping` them won.
+    """
+    least, trials = limits["cone_gain"], [trial] if stripping is None else [trial, stripping]
+    judged = most_serious(*(decided_by(each, least) for each in trials))
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
     cosine = shared.mean_cosine
-    tried = f"{trial.sentence} {trial.reach(limits['cone_gain'])}".rstrip()
-    sentence = f"{where} (mean cosine {cosine.value:.2f}); {tried} {boilerplate}".rstrip()
-    evidence = (*trial.evidence, *notes)
+    tried = f"{trial.sentence} {trial.reach(least)}".rstrip()
+    without = "" if stripping is None else stripping.advice(least)
+    sentence = " ".join(filter(None, (f"{where} (mean cosine {cosine.value:.2f}); {tried}", boilerplate, without)))
+    evidence = (*(line for each in trials for line in each.evidence), *notes)
     return Verdict(judged.level, sentence, cosine.value, cosine.interval, cosine.floor, evidence, judged.basis)
 
 
@@ -124,8 +158,9 @@ QUESTION = Question(
         Threshold(
             "cone_gain",
             LEAST_GAIN,
-            "Points of nDCG@10 that removing the mean must win on held-out queries: of 100 queries two more find their "
-            "text first instead of not at all. An audit of 1,000 texts tells it from none: ±0.012.",
+            "Points of nDCG@10 that removing the mean, or words that most texts share, must win on held-out queries: "
+            "of 100 queries two more find their text first instead of not at all. An audit of 1,000 texts tells it "
+            "from none: ±0.012.",
         )
     ],
     numbers=[
@@ -133,5 +168,8 @@ QUESTION = Question(
         Number("split_half", "split-half retrieval, nDCG@10", pair=_pair_queries, retrieval=True),
         Number("query_ndcg", "retrieval with the queries, nDCG@10", pair=_pair_queries, retrieval=True),
     ],
-    gauges=[Gauge("mean_removal_gain", "nDCG@10 won by removing the mean", repair="cone_gain")],
+    gauges=[
+        Gauge("mean_removal_gain", "nDCG@10 won by removing the mean", repair="cone_gain"),
+        Gauge("stripping_gain", "nDCG@10 won by stripping words that texts share", repair="cone_gain"),
+    ],
 )

@@ -21,10 +21,13 @@ from poolscope.runtimes import RuntimeMatch, match_runtime
 from poolscope.runtimes.match import EXPLAINS, NEAR, Tested, match_rows
 from poolscope.verdicts import Verdict
 
-# Texts that are encoded again, evenly over the rows in their order.
+# Texts that are encoded again, one of each of so many stretches of the rows in their order.
 SAMPLE = 200
 # A change must part the rows more clearly than all but so many shuffles.
 _CHANCE = 0.01
+# And rows on one side of it deviate at most this often, beside those on the other: else both are to be encoded again.
+_SELDOM = 0.1
+_NO_PLACE = "In the order of the rows no single place is found that parts them from the others."
 
 
 @dataclass(frozen=True)
@@ -109,20 +112,40 @@ def answer(subject: Subject) -> Answer:
     )
 
 
+def drawn_rows(count: int, size: int, *, seed: int) -> NDArray[np.int64]:
+    """One of each of `size` stretches of the rows, in their order.
+
+    At even distances every second row could be seen up to a place and never after it, as if something began there.
+    """
+    edges = np.linspace(0, count, size + 1).round().astype(np.int64)
+    return np.random.default_rng(seed).integers(edges[:-1], edges[1:])
+
+
+def parting_place(deviating: NDArray[np.bool_], *, seed: int) -> ChangePoint | None:
+    """The place on one side of which rows deviate, beyond chance, and hardly any on the other; None without one.
+
+    It goes by which rows deviate: by how much is a matter of their texts, which may be in an order of their own.
+    """
+    change = change_point(deviating, seed=seed)
+    if change is None or change.p_value >= _CHANCE:
+        return None
+    seldom, often = sorted((change.before, change.after))
+    return change if seldom <= _SELDOM * often else None
+
+
 def measure(subject: Subject, reference: TokenEncoder, known: Sequence[str]) -> Drift:
     """Encode a sample of the known texts again, find the change that parts it best, and name the cause on each side."""
     collection = subject.held
     size = min(SAMPLE if subject.trial_texts in (None, 0) else subject.trial_texts or SAMPLE, len(collection))
-    chosen = np.unique(np.linspace(0, len(collection) - 1, size).round().astype(np.int64))
+    chosen = drawn_rows(len(collection), size, seed=subject.seed)
     texts = [known[k] for k in chosen]
     vectors = np.asarray(collection.vectors[chosen], dtype=np.float64)
     whole = match_runtime(reference, texts, vectors, seed=subject.seed)
     cosines = np.asarray(whole.cosines, dtype=np.float64)
     deviating = cosines < subject.thresholds["stale_cosine"]
     stale = share_estimate(deviating.astype(np.float64), unit="vectors")
-    change = change_point(cosines, seed=subject.seed) if stale.known > 0 else None
-    if change is not None and change.p_value >= _CHANCE:
-        change = None
+    # What explains all rows has no place: it moves the rows of other texts less.
+    change = None if _explains_all(whole) else parting_place(deviating, seed=subject.seed)
 
     def part(where: str, rows: NDArray[np.int64]) -> Part:
         """A few rows that deviate are explained by themselves: over all rows they would be outvoted."""
@@ -187,7 +210,7 @@ def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
         )
     else:
         others = f"{stale.value:.0%} of {count} vectors are not those that {measured.reference} gives today"
-        sentence = f"{others}{_since(measured)}."
+        sentence = f"{others}{_since(measured)}"
     change = measured.change
     evidence = (
         f"Cosine of stored and new vectors: median {np.median(measured.cosines):.4f}, lowest "
@@ -200,22 +223,21 @@ def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
 
 
 def _by_chance(change: ChangePoint) -> str:
-    """Shuffled rows are what it is compared with: rows that go in runs part more clearly."""
+    """Shuffled rows are what it is compared with; that rows go in runs is taken into account."""
     return f"If the rows were in random order, they would part so clearly with probability {change.p_value:.3f}."
 
 
 def _since(measured: Drift) -> str:
-    """Where the change lies, or what explains them all."""
+    """Where the change lies; without one what explains them and, unless it is all rows, that no place parts them."""
     change = measured.change
     if change is not None:
         first, last = max(change.low - 1, 0), min(change.high, len(measured.rows) - 1)
         place = f"about row {measured.rows[change.position]:,}"
-        where = f"from {place} on" if change.after < change.before else f"before {place}"
-        return f", most of them {where} (a change between rows {measured.rows[first]:,} and {measured.rows[last]:,})"
-    cause = measured.main.cause
-    if cause is not None and cause.explains:
-        return f": what wrote them {cause.words}"
-    return ""
+        where = f"from {place} on" if change.after > change.before else f"before {place}"
+        return f", most of them {where} (a change between rows {measured.rows[first]:,} and {measured.rows[last]:,})."
+    cause, scattered = measured.main.cause, "" if measured.main.whole else f" {_NO_PLACE}"
+    by = f": what wrote them {cause.words}" if cause is not None and cause.explains else ""
+    return f"{by}.{scattered}"
 
 
 def _cause(part: Part) -> str:
@@ -245,7 +267,7 @@ def _action(measured: Drift) -> Action:
     by = f", where what wrote them {part.cause.words}" if part.cause is not None and part.cause.explains else ""
     if measured.change is not None:
         row = measured.rows[measured.change.position]
-        side = "from" if measured.change.after < measured.change.before else "before"
+        side = "from" if measured.change.after > measured.change.before else "before"
         step = (
             f"encode the rows {side} about row {row:,}{' on' if side == 'from' else ''} again{by}: one model, prompt "
         )

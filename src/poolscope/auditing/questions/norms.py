@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from poolscope.auditing.question import Action, Answer, Number, Question, Threshold, Thresholds
+from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
 from poolscope.metrics.spectrum import NORMALISED, Norms, norms
 from poolscope.numbers.intervals import Estimate
@@ -22,6 +24,8 @@ def answer(subject: Subject) -> Answer:
         return Answer.unchecked("norms", "neighbours need three different vectors or more")
     measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
     distance = None if subject.collection is None else subject.collection.distance
+    lengths = np.linalg.norm(subject.raw_vectors, axis=1)
+    odd = _odd(lengths)  # among copies too: all of them are to be written anew
     declared = subject.reference is not None and "Normalize" in subject.reference.card.after
     return Answer(
         "norms",
@@ -33,16 +37,29 @@ def answer(subject: Subject) -> Answer:
             "changed_by_l2": measured.by_l2,
             "distance_in_use": distance,
         },
-        Action(
-            "configure",
-            "search by cosine, or bring all vectors to length 1 when they are written, unless the model was trained "
-            "with an inner product",
-            None,
-            "a setting of the index; nothing is encoded again",
-        ),
+        _action(odd),
+        tables={"other_lengths": pa.table({"id": [subject.ids[k] for k in odd], "length": lengths[odd]})},
         number_name=f"ten nearest that {_NAMES[_other(measured, distance)]} changes",
         draw={"norms": measured.figure},
     )
+
+
+def _odd(lengths: NDArray[np.float64]) -> NDArray[np.int64]:
+    """The vectors that do not have the length 1, where others do; none where hardly any has it, which is chance."""
+    unit = np.abs(lengths - 1) < NORMALISED
+    return np.flatnonzero(~unit) if unit.mean() > _MIXED else np.zeros(0, np.int64)
+
+
+def _action(odd: NDArray[np.int64]) -> Action:
+    """Where only some vectors have another length, it is about these."""
+    if len(odd):
+        step = "bring the vectors that do not have the length 1 to it (table other_lengths), or search by cosine"
+        return Action("configure", step, None, "one division for each of these; nothing is encoded again")
+    step = (
+        "search by cosine, or bring all vectors to length 1 when they are written, unless the model was trained with "
+        "an inner product"
+    )
+    return Action("configure", step, None, "a setting of the index; nothing is encoded again")
 
 
 def _other(measured: Norms, distance: str | None) -> str:
@@ -76,13 +93,13 @@ def judge(measured: Norms, limits: Thresholds, distance: str | None = None, *, d
         return Verdict("ok", sentence, changed.value, changed.interval, 0.0, evidence)
     used = f"the {_NAMES[other]} in use" if distance else _NAMES[other]
     sentence = f"{lengths}: {used} changes {changed.value:.0%} of the ten nearest by cosine."
-    count = int((np.abs(measured.lengths - 1) < NORMALISED).sum())
-    mixed = _MIXED < count / measured.vectors < 1 - _MIXED
-    if mixed:
-        sentence += f" {count:,} of {measured.vectors:,} vectors have the length 1 and the others do not."
+    odd = len(_odd(measured.lengths))
+    if odd:
+        share = f"{odd:,} of {measured.vectors:,} vectors ({odd / measured.vectors:.1%})"
+        sentence += f" {share} do not have the length 1, and the others do."
     if declared:
         sentence += " The model that is named brings its vectors to the length 1."
-    if not (mixed or declared):
+    if not (odd or declared):
         judged = judged.at_most_watch("untried")
     if distance is None:
         sentence += " Which of them your search goes by is not known here (--distance)."
@@ -131,4 +148,5 @@ QUESTION = Question(
     ],
     judged_on="distance",
     numbers=[Number("norm_variation", "variation of the lengths", compared=False)],
+    tables={"other_lengths": TableView("Vectors that do not have the length 1", 50, {"id": "Row", "length": "Length"})},
 )

@@ -7,7 +7,7 @@ shuffled table needs sorting, not another pooling.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -184,9 +184,18 @@ def _of_runtime(subject: Subject) -> Answer:
             subject.command("audit") if "vectors" in subject.named.settings else None,
             finding.cost,
         ),
-        tables={"causes": match.to_table()},
+        tables={"causes": match.to_table(), **_lengths_table(subject, match)},
         draw={"pooling": lambda: dots_figure(shown, title=title, reference=match.own.cosine.floor)},
     )
+
+
+def _lengths_table(subject: Subject, match: RuntimeMatch) -> dict[str, pa.Table]:
+    """The vectors to be brought to length 1, where the others have it."""
+    if not _partly_normalised(match):
+        return {}
+    rows = list(match.other_lengths)
+    lengths = np.linalg.norm(np.asarray(subject.runtime, dtype=np.float64)[rows], axis=1)
+    return {"other_lengths": pa.table({"id": [subject.ids[k] for k in rows], "length": lengths})}
 
 
 @dataclass(frozen=True)
@@ -240,7 +249,7 @@ def _cause(match: RuntimeMatch, least: float, ids: list[str], pooling: str) -> F
     if match.batched is not None and match.batched < match.same:
         return _changing(match.batched, least, "asked among other texts", "batch dependent")
     if match.own.share == 1:
-        return _as_declared(match, pooling)
+        return _as_declared(match, pooling, ids)
     if _of_rest(match) is not None:
         return _some_texts(match, least, ids)
     if best is not None and _nearly(match, best, least):
@@ -284,7 +293,12 @@ def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
     return Verdict("watch", sentence, basis="estimate")
 
 
-def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
+def _partly_normalised(match: RuntimeMatch) -> bool:
+    """Have only some of the vectors another length than 1?"""
+    return 0 < len(match.other_lengths) < match.texts
+
+
+def _as_declared(match: RuntimeMatch, pooling: str, ids: list[str]) -> Finding:
     """The model's own vectors; how they are stored, or their lengths, may still change a ranking."""
     how = f" ({pooling} pooling)" if pooling else ""
     own = f"Your runtime does as the model declares{how}: cosine {_digits(match.own.mean)}."
@@ -304,11 +318,16 @@ def _as_declared(match: RuntimeMatch, pooling: str) -> Finding:
         own += f" They are {match.form}."
     elif "Normalize" in match.provenance["reference"]["after"] and not match.normalised:
         level = "watch"
-        own += " But the model normalises its vectors and your runtime does not: search by cosine, not by dot product."
-        step, cost = (
-            "search by cosine, or bring your runtime's vectors to length 1",
-            "no re-encoding: one division a vector",
-        )
+        cost, whose, which = "no re-encoding: one division a vector", "your runtime does not", "your runtime's vectors"
+        if _partly_normalised(match):
+            count = len(match.other_lengths)
+            which = f"the {count:,} of your runtime's vectors that are shorter or longer"
+            whose = (
+                f"{count:,} of your runtime's {match.texts:,} ({count / match.texts:.1%}; texts "
+                f"{_listed(match.other_lengths, ids)}) do not have the length 1"
+            )
+        own += f" But the model normalises its vectors and {whose}: search by cosine, not by dot product."
+        step = f"search by cosine, or bring {which} to length 1"
     return Finding(Verdict(level, own, basis=None if level == "ok" else "counted"), step, cost)
 
 
@@ -384,10 +403,15 @@ def _shuffled(match: RuntimeMatch, pooling: str) -> Finding:
     )
 
 
+def _listed(positions: Sequence[int], ids: list[str]) -> str:
+    """The first of some texts by name."""
+    return ", ".join(ids[k] for k in positions[:_NAMED]) + (", …" if len(positions) > _NAMED else "")
+
+
 def _some_texts(match: RuntimeMatch, least: float, ids: list[str]) -> Finding:
     """Most vectors agree, or some exactly, so pooling and model do too: it is about the others."""
     count = len(match.differ)
-    listed = ", ".join(ids[k] for k in match.differ[:_NAMED]) + (", …" if count > _NAMED else "")
+    listed = _listed(match.differ, ids)
     others = (
         f"{match.texts - count:,} of your runtime's {match.texts:,} vectors are the model's own; {count:,} are not "
         f"(texts {listed})"
@@ -441,10 +465,11 @@ def _unknown_end(match: RuntimeMatch) -> Finding:
 def _evidence(match: RuntimeMatch) -> tuple[str, ...]:
     tests = [test for test in (match.own, *match.others[:_BARS]) if test.cosine.value is not None]
     cosines = ", ".join(f"{test.name} {_digits(test.mean)}" for test in tests)
-    lengths = f"Their lengths run from {match.shortest:.3g} to {match.longest:.3g}."
+    lengths = f"Their lengths run from {match.shortest:.3g} to {match.longest:.3g}"
+    some = f", and {len(match.other_lengths):,} of {match.texts:,} are not 1" if _partly_normalised(match) else ""
     evidence = [
         f"Cosines: {cosines}; with the vector of another text {(match.best or match.own).cosine.floor or 0:.3f}.",
-        "They have length 1." if match.normalised else lengths,
+        "They have length 1." if match.normalised else f"{lengths}{some}.",
     ]
     if 0 < len(match.differ) < match.texts / 2:
         evidence.append(
@@ -508,5 +533,6 @@ QUESTION = Question(
         "causes": TableView(
             "Causes", 20, {"cause": "Cause", "cosine": "Cosine", "least": "Lowest", "share": "Share of texts explained"}
         ),
+        "other_lengths": TableView("Vectors that do not have the length 1", 50, {"id": "Text", "length": "Length"}),
     },
 )
