@@ -1,6 +1,6 @@
 """Do the sentences hold their level? Simulations with nothing to find, and with effects of known size.
 
-    python benchmarks/calibration.py [--runs 1000] [--seed 0] [--table paired trials power]
+    python benchmarks/calibration.py [--runs 1000] [--seed 0] [--table paired trials power queries]
 
 **Paired intervals**: how often a 95 % interval of differences whose true mean is 0 excludes 0, for differences as
 comparisons of few queries give them: all different, most of them 0, a few large ones among many small losses or among
@@ -13,6 +13,9 @@ the gain is 0.01, 0.03 and 0.1: one query in ten changes, up or down, and so man
 **Power**: a trial without a gain says which gain it would have seen in four of five cases. Trials with nothing to gain
 say their number; then that gain is planted in others like them, in as many queries as it takes, each from the second
 place to the first, and those that prove it are counted.
+
+**Queries**: how often the 95 % intervals of one score and of the cut-off, with recall and precision at it, hold what
+all queries of a built-in corpus give, when so few of these are drawn.
 """
 
 from __future__ import annotations
@@ -20,15 +23,19 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.searches import decided_by
-from poolscope.evaluation import Trial, compare_scores
+from poolscope.encoders import as_encoder
+from poolscope.evaluation import Evaluation, Trial, compare_scores
 from poolscope.evaluation.scores import UNSEEN
-from poolscope.numbers.intervals import Interval, bootstrap_interval, paired_interval
+from poolscope.metrics.queries import query_scores
+from poolscope.numbers.intervals import Estimate, Interval, bootstrap_interval, paired_interval
+from poolscope.numbers.ranking import rank_documents
+from poolscope.texts import read_pairs
 from poolscope.verdicts import LEVELS
 
 Array = NDArray[np.float64]
@@ -111,6 +118,38 @@ def power(kind: str, count: int, *, runs: int, seed: int = 0, level: float = 0.9
     return float(np.mean(claims)), proven / runs
 
 
+@cache
+def population(source: str) -> tuple[Array, Array, list[NDArray[np.int64]]]:
+    """Vectors of the queries and of the texts of a built-in corpus, and the texts that answer each query."""
+    pairs, model = read_pairs(source, limit=400), as_encoder("builtin:wordllama")
+    queries, texts = (
+        np.array([cloud.mean(axis=0) for cloud in model.encode(list(side.texts))[-1]])
+        for side in (pairs.queries, pairs.documents)
+    )
+    return queries, texts, [pairs.index[pairs.index[:, 0] == query, 1] for query in range(len(queries))]
+
+
+def ask(source: str, rows: NDArray[np.int64]) -> dict[str, Estimate]:
+    """What some queries of a corpus give."""
+    queries, texts, answers = population(source)
+    relevant = [(number, text) for number, row in enumerate(rows) for text in answers[row]]
+    scores = rank_documents(queries[rows], texts, relevant, k=10).ndcg(10)
+    found = query_scores(queries[rows], texts, relevant)
+    score = Evaluation(source, "nDCG@10", "queries", scores[:, None]).score
+    return {"nDCG@10": score, "cut-off": found.cut_off, "recall": found.recall, "precision": found.precision}
+
+
+def held(source: str, count: int, *, runs: int, seed: int = 0) -> dict[str, float]:
+    """The share of draws of `count` queries whose interval holds what all queries give."""
+    random, whole = np.random.default_rng(seed), len(population(source)[0])
+    truth, hits = ask(source, np.arange(whole)), Counter[str]()
+    for _ in range(runs):
+        for name, drawn in ask(source, random.integers(whole, size=count)).items():
+            interval = drawn.interval
+            hits[name] += interval is not None and interval.low <= truth[name].known <= interval.high
+    return {name: hits[name] / runs for name in truth}
+
+
 def paired_table(runs: int, seed: int) -> None:
     """How often intervals exclude 0 where nothing is to be found."""
     print("| differences | queries | percentile bootstrap | t and studentised bootstrap | the same, guarded |")
@@ -141,7 +180,16 @@ def power_table(runs: int, seed: int) -> None:
             print(f"| {kind} | {count} | {claim:.3f} | {share:.0%} |", flush=True)
 
 
-TABLES = {"paired": paired_table, "trials": trial_table, "power": power_table}
+def query_table(runs: int, seed: int) -> None:
+    """How often intervals over few queries hold what all queries give."""
+    print("\n| corpus | queries | nDCG@10 | cut-off | recall at it | precision at it |\n|---|---|---|---|---|---|")
+    for source in ("builtin:docstrings", "builtin:manuals"):
+        for count in (12, 20, 30, 60):
+            shares = held(source, count, runs=runs, seed=seed).values()
+            print(f"| {source} | {count} | {' | '.join(f'{share:.1%}' for share in shares)} |", flush=True)
+
+
+TABLES = {"paired": paired_table, "trials": trial_table, "power": power_table, "queries": query_table}
 
 
 def main() -> None:

@@ -196,6 +196,7 @@ def test_too_few_queries_are_said():
     assert result["cone"].verdict.level == "unchecked"
     assert "6 of your queries" in result["cone"].verdict.sentence
     assert result["scores"].verdict.interval is None
+    assert "6 queries with 714 wrong pairs are too few to say" in result["scores"].verdict.sentence
     assert any("Fewer than 30 queries" in note for note in result["hubs"].verdict.evidence)
 
 

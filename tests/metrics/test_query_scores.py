@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from poolscope.errors import InputError
 from poolscope.metrics.queries import QueryScores, query_scores
@@ -59,6 +60,35 @@ def test_intervals_hold_the_truth_for_other_queries():
     assert all(count >= 35 for count in hits.values()), hits
 
 
+def test_the_interval_of_the_cut_off_is_read_off_at_the_ends_of_the_share_above_it():
+    """By hand: shares of each query, left out in turn; their mean has the plain end below, that of its log above."""
+    asked, held, relevant = planted(20, 200)
+    result, scores = query_scores(asked, held, relevant), cosines(asked, held)
+    wrong = np.array([np.delete(scores[k], k) for k in range(20)])
+    above = (wrong >= result.cut_off.value).mean(axis=1)
+    reach = stats.t.ppf(0.975, 19) * above.std(ddof=1) / np.sqrt(20)
+    shares = above.mean() * np.exp(reach / above.mean()), max(above.mean() - reach, 0)
+    ends = np.quantile(wrong, [1 - share for share in shares])
+    assert (result.cut_off.interval.low, result.cut_off.interval.high) == pytest.approx(tuple(ends), abs=0.004)
+
+
+def test_the_cut_off_of_few_queries_holds_the_truth_where_some_are_near_everything():
+    """Queries that say more or less of what all texts share: a bootstrap of the cut-off held it in 84 %."""
+    random = np.random.default_rng(4)
+    held = random.normal(size=(200, 32)) + 2 * np.eye(32)[0]
+
+    def ask(count):
+        target = random.integers(200, size=count)
+        general = (random.exponential(size=(count, 1)) - 2) * np.eye(32)[0]
+        asked = held[target] + random.normal(size=(count, 32)) + general
+        return asked, np.stack([np.arange(count), target], axis=1)
+
+    many, judged = ask(2000)
+    truth = query_scores(many, held, judged).cut_off.value
+    found = [query_scores(few, held, named).cut_off.interval for few, named in (ask(12) for _ in range(80))]
+    assert np.mean([each.low <= truth <= each.high for each in found]) >= 0.91
+
+
 def test_texts_of_the_document_of_a_relevant_one_are_neither_right_nor_wrong():
     asked, held, relevant = planted(20, 60)
     result = query_scores(asked, held, relevant, groups=np.arange(60) // 3)
@@ -71,6 +101,9 @@ def test_few_queries_have_no_interval_and_few_pairs_no_place():
     assert result.recall.interval is result.cut_off.interval is None
     assert not result.placed
     assert result.cut_off.value >= 0
+    enough = query_scores(*planted(12, 12))
+    assert enough.recall.interval is not None
+    assert enough.cut_off.interval is None  # of 132 wrong pairs 1 % is one
 
 
 def test_the_result_can_be_kept(tmp_path):

@@ -1,8 +1,8 @@
 """A score with its interval, the paired difference of two scores, and a trial: scores before and after a change.
 
-A mean over units and Spearman's ρ have bootstrap intervals over units, and a difference of means one that holds its
-level for few queries. The v-measure has one from half-samples: a bootstrap repeats units, which raises mutual
-information.
+A mean over units has an interval that holds its level for few and skewed scores, and so has a difference of means.
+Spearman's ρ has a bootstrap interval over units, and the v-measure one from half-samples: a bootstrap repeats units,
+which raises mutual information.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from poolscope.numbers import Array
 from poolscope.numbers.intervals import (
     Estimate,
     Interval,
-    bootstrap_interval,
+    bounded_interval,
     paired_interval,
     percentile_interval,
     signed,
@@ -116,14 +116,16 @@ class Evaluation(Result):
         return replace(self, observations=((self.scores + other.scores) / 2)[:, None], others=others)
 
     def interval(self, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval | None:
-        """Percentile bootstrap interval over units; for the v-measure from half-samples of the texts.
+        """For a mean of scores from 0 to 1 (`bounded_interval`), ρ from a bootstrap, the v-measure from half-samples.
 
-        None for fewer than 10 units and where all have one score: `why_no_interval` says so.
+        Scores of your own beyond 0 or 1 count as bounds themselves. None for fewer than 10 units, and where half of
+        the units have no score of their own: `why_no_interval` says so.
         """
-        if len(self.observations) < FEWEST_UNITS or self._constant:
+        if len(self.observations) < FEWEST_UNITS:
             return None
         if self.statistic == "mean":
-            return bootstrap_interval(self.scores, level=level, draws=draws, seed=seed, unit=self.unit)
+            least, most = min(0.0, float(self.scores.min())), max(1.0, float(self.scores.max()))
+            return bounded_interval(self.scores, least, most, level=level, draws=draws, seed=seed, unit=self.unit)
         if self.statistic == "v-measure":
             if self.contrasts is None:
                 return None
@@ -131,17 +133,11 @@ class Evaluation(Result):
         values = _bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
         return _drawn_interval(values, level, self.unit)
 
-    @property
-    def _constant(self) -> bool:
-        return self.statistic == "mean" and float(np.ptp(self.observations)) == 0
-
     def why_no_interval(self) -> str:
         """The reason, where `interval` is None."""
         count = len(self.observations)
         if count < FEWEST_UNITS:
             return f"no interval: {count} {self.unit}, needed: {FEWEST_UNITS}"
-        if self._constant:
-            return f"no interval: all {count:,} {self.unit} have the same score"
         return f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
 
     def derived(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ def cone_figure(shared: Cone, *, note: str = "") -> Any:
 MOST_TEXTS = 2000
 _BINS = 120
 # Pairs above the cut-off that an interval of it needs; with fewer it covered far too seldom (28 % at 28 pairs).
-_FEWEST_ABOVE = 4
+FEWEST_ABOVE = 4
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -361,7 +361,7 @@ def _quantile_interval(
 
     None where too few pairs lie above: a share of 1 % cannot be placed among 66 pairs.
     """
-    if len(scores) * false_hits < _FEWEST_ABOVE:
+    if len(scores) * false_hits < FEWEST_ABOVE:
         return None
     above = _by_group(cosines >= cut_off, apart, members)
     pairs = _by_group(apart, apart, members)

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, bootstrap_interval
+from poolscope.numbers.intervals import Estimate, bounded_interval
 
 Units = NDArray[np.float32]
 
@@ -419,7 +419,7 @@ def _approximate(unit: Units, held: Units, k: int, own: Index | None, seed: int)
             break
         index.hnsw.efSearch *= 2
     top, cosines = _rescored(index, unit, held, k, own)
-    recall = Estimate(float(shares.mean()), bootstrap_interval(shares, seed=seed))
+    recall = Estimate(float(shares.mean()), bounded_interval(shares, 0.0, 1.0, seed=seed, unit="texts"))
     return Neighbours(top, cosines, recall)
 
 

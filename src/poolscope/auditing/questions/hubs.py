@@ -24,14 +24,13 @@ from poolscope.auditing.question import (
 from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import QueryTask
 from poolscope.auditing.subject import Subject
-from poolscope.metrics.neighbourhood import HubResult, hubs, hubs_figure, skewness, skewness_draws
+from poolscope.metrics.neighbourhood import FEWEST_QUERIES, HubResult, hubs, hubs_figure, skewness, skewness_draws
 from poolscope.numbers.intervals import Estimate, Interval, leave_one_out_interval, percentile_interval, share_of
 from poolscope.numbers.items import carriers
 from poolscope.verdicts import Basis, Verdict, most_serious
 
 # Fewer texts than this say nothing of hubs: everyone is everyone's neighbour.
 _LEAST_TEXTS = 30
-_LEAST_QUERIES = 30
 _K = 10
 # Fewer relevant texts than this do not tell how large a share of them is missed.
 _LEAST_RELEVANT = 10
@@ -45,7 +44,7 @@ def answer(subject: Subject) -> Answer:
     if len(subject) < 2:
         return Answer.unchecked("hubs", "one text has no neighbours")
     limits = subject.thresholds
-    task = subject.query_task if len(subject.queries or ()) >= _LEAST_QUERIES else None
+    task = subject.query_task if len(subject.queries or ()) >= FEWEST_QUERIES else None
     counted = hubs(
         subject.vectors,
         queries=None if task is None else task.vectors[0],
@@ -83,7 +82,7 @@ def answer(subject: Subject) -> Answer:
         numbers |= {"never_found": len(lost), "missed_share": share}
         missed = share if relevant >= _LEAST_RELEVANT else None
         if counted.asked is None:
-            few = f"Fewer than {_LEAST_QUERIES} queries tell nothing of hubs"
+            few = f"Fewer than {FEWEST_QUERIES} queries tell nothing of hubs"
             notes = (f"{few}: those are counted among the texts themselves.", *notes)
         notes = (_missed_note(asking, len(lost), relevant, share), *notes)
     verdict = judge(counted, limits, equal=equal, missed=missed)
@@ -323,7 +322,7 @@ def _pair(first: Audit, second: Audit) -> tuple[Interval | None, str] | None:
         without = [side[_WITHOUT].to_numpy() for side in sides]
         difference = skewness(counts[1]) - skewness(counts[0])
         return leave_one_out_interval(difference, without[1] - without[0]), "paired over texts (jackknife)"
-    # Counted over queries, or of an older audit.
+    # Of an older audit.
     draws = [skewness_draws(each) for each in counts]
     return percentile_interval(draws[1] - draws[0]), "paired over texts (bootstrap)"
 

@@ -249,7 +249,8 @@ def _judge_queries(queries: QueryScores, limits: Thresholds, of_pairs: tuple[str
             f"{queries.recall.value:.0%} of the relevant ones."
         )
         if verdict.level == "unchecked":
-            sentence += f" {queries.queries:,} queries are too few to say how far that holds for others."
+            few = f"{queries.queries:,} queries with {queries.wrong_pairs:,} wrong pairs"
+            sentence += f" {few} are too few to say how far that holds for others."
     else:
         sentence = f"{where}; {queries.wrong_pairs:,} pairs are too few to place a cut-off for {queries.share} of them."
     if verdict.basis == "lost":
