@@ -144,7 +144,7 @@ def test_what_is_drawn_for_a_trial_does_not_hang_on_the_order_of_the_texts():
     usual = audit(in_a_cone, texts)
     order = np.random.default_rng(1).permutation(len(texts))
     other = audit(in_a_cone, [texts[k] for k in order])
-    for name in ("mean_removal_gain", "short_share", "cloud_reranking_gain", "socm_floor"):
+    for name in ("mean_removal_gain", "short_share", "cloud_reranking_gain", "socm_floor", "hidden_share"):
         assert other.numbers[name] == pytest.approx(usual.numbers[name], abs=1e-6)
     assert [each.verdict.level for each in other.answers] == [each.verdict.level for each in usual.answers]
     assert audit(in_a_cone, texts, seed=1).numbers["mean_removal_gain"] != usual.numbers["mean_removal_gain"]

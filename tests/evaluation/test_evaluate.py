@@ -11,12 +11,14 @@ from planted import blobs
 from poolscope.errors import InputError
 from poolscope.evaluation import (
     ClassificationTask,
+    ClusteringTask,
     Evaluation,
     RetrievalTask,
     SimilarityTask,
     Task,
     compare_scores,
     evaluate,
+    query_task,
     read_task,
     split_half,
     split_half_task,
@@ -288,6 +290,55 @@ def test_halves_are_disjoint_and_complete(task):
     assert left_out or first.units + second.units == task.units
     again = halve(task, seed=3)[0]
     assert list(again.sides[0].texts) == list(first.sides[0].texts)
+
+
+SEARCH = {f"what is {k}?": [f"id{k}", f"id{k + 1}"] for k in range(12)}
+
+
+def searched(order, **options):
+    """Twelve queries about thirteen of thirty texts that stand, as the queries do, in this order."""
+    texts = {"id": [f"id{k}" for k in order], "text": [f"text {k}" for k in order]}
+    return query_task(texts, {query: SEARCH[query] for k in order if (query := f"what is {k}?") in SEARCH}, **options)
+
+
+ORDERED = {
+    "split-half": lambda order: split_half_task([f"{k} b c d e f g h{k}" for k in order]),
+    "both ways": lambda order: dataclasses.replace(ORDERED["split-half"](order), both_ways=True),
+    "queries": searched,
+    "sts": lambda order: SimilarityTask([f"a{k}" for k in order], [f"b{k}" for k in order], order.astype(float)),
+    "classification": lambda order: ClassificationTask([f"t{k}" for k in order], [str(k % 3) for k in order]),
+    "clustering": lambda order: ClusteringTask([f"t{k}" for k in order], [str(k % 3) for k in order]),
+}
+ORDERS = [np.random.default_rng(seed).permutation(30) for seed in range(2)]
+
+
+@pytest.mark.parametrize("made", ORDERED.values(), ids=ORDERED)
+def test_halves_hang_on_words_and_seed_not_on_places(made):
+    usual, moved = (halve(made(order), seed=2) for order in ORDERS)
+    for half, other in zip(usual, moved, strict=True):
+        assert half.digest == other.digest  # texts, in the same order, with what is known of them
+    assert halve(made(ORDERS[0]), seed=3)[0].digest != usual[0].digest
+
+
+def test_queries_are_drawn_by_their_words():
+    usual, moved = (searched(order, limit=5) for order in ORDERS)
+    assert usual.digest == moved.digest
+    assert (usual.units, len(usual.idle)) == (5, 5)
+
+
+def test_texts_that_ask_both_ways_stay_beside_their_other_halves():
+    for half in halve(ORDERED["both ways"](ORDERS[0])):
+        assert half.relevant.tolist() == [[k, k] for k in range(15)]
+        assert [text.split()[0] for text in half.queries] == [text.split("h")[1] for text in half.documents]
+
+
+@pytest.mark.parametrize("kind", ["classification", "clustering"])
+def test_folds_and_first_centres_hang_on_words_not_on_places(kind):
+    vectors = np.random.default_rng(0).normal(size=(30, 4))
+    usual, moved = (ORDERED[kind](order).score(vectors[order]) for order in ORDERS)
+    assert moved.value == pytest.approx(usual.value, abs=1e-12)
+    by_text = (each.observations[np.argsort(order)] for each, order in zip((usual, moved), ORDERS, strict=True))
+    np.testing.assert_array_equal(*by_text)
 
 
 def test_halves_need_something_to_halve():

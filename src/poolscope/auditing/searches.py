@@ -25,7 +25,7 @@ from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import Evaluation, RetrievalTask, Trial
 from poolscope.evaluation.reading import cut_texts
 from poolscope.numbers.ranking import Ranking, rank_documents, rank_scores, unit_rows
-from poolscope.numbers.streaming import marks_of
+from poolscope.numbers.streaming import marks_of, pair_marks, shuffled_order, smallest
 from poolscope.repairs.readings import Layers, Reading
 from poolscope.repairs.repair_file import Repair, encode_at
 from poolscope.repairs.search import Bench, gaussian_distances
@@ -506,7 +506,8 @@ def mistakes(task: QueryTask, groups: NDArray[np.int64] | None, *, most: int, se
     count, confusing = len(rows), len(np.unique(rows))
     confused = len(np.unique(np.stack([best[rows], top[rows, places]], axis=1), axis=0))
     if count > most:
-        drawn = np.sort(np.random.default_rng(seed).choice(count, most, replace=False))
+        asked, wrong_texts = (marks_of(side, seed=seed) for side in (task.task.queries, task.task.documents))
+        drawn = smallest(pair_marks(asked[queries[rows]], wrong_texts[top[rows, places]]), most)
         rows, places = rows[drawn], places[drawn]
     wrongs = top[rows, places]
     sides = [np.stack([queries[rows], texts], axis=1) for texts in (best[rows], wrongs)]
@@ -538,7 +539,7 @@ def on_trial(subject: Subject, task: QueryTask) -> QueryTask:
     relevant = task.task.relevant
     chosen: list[int] = []
     needed: set[int] = set()
-    for query in np.argsort(marks_of(f"{subject.seed} {text}" for text in task.task.queries), kind="stable").tolist():
+    for query in shuffled_order(task.task.queries, seed=subject.seed).tolist():
         own = set(relevant[relevant[:, 0] == query, 1].tolist())
         if len(chosen) >= MIN_QUERIES and len(needed | own) > size:
             break

@@ -43,7 +43,7 @@ from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.numbers.streaming import marks_of
+from poolscope.numbers.streaming import text_marks
 from poolscope.texts import JudgedQueries, ReadReport, Texts
 from poolscope.texts.groups import first_of_equal
 
@@ -130,12 +130,8 @@ class Subject:
 
     @cached_property
     def marks(self) -> NDArray[np.int64]:
-        """A number for each of `distinct`, from its words and the seed: what is drawn by it is no matter of order.
-
-        Vectors without texts have their places only.
-        """
-        named = map(str, self.distinct) if self.texts is None else (self.texts[k] for k in self.distinct)
-        return marks_of(f"{self.seed} {name}" for name in named)
+        """A number for each of `distinct`, from its words and the seed: what is drawn by it is no matter of order."""
+        return text_marks(self.clouds, self.distinct, seed=self.seed)
 
     @property
     def shuffled(self) -> NDArray[np.int64]:
@@ -299,7 +295,7 @@ class Subject:
             texts = self.distinct[scores.positions]
             groups = None if self.groups is None else self.groups[texts]
             alike = confusable_pairs(self.vectors[texts], scores.cut_off.known, groups=groups)
-            count, pairs = len(alike), texts[draw_pairs(alike, MOST_ALIKE, self.seed)]
+            count, pairs = len(alike), texts[draw_pairs(alike, self.marks[scores.positions], MOST_ALIKE)]
         if not len(pairs):
             return None
         cosine = np.einsum("nd,nd->n", self.vectors[pairs[:, 0]], self.vectors[pairs[:, 1]])

@@ -142,9 +142,8 @@ def query_task(
     )
     if limit is None or max(task.units, len(task.idle)) <= limit:
         return task
-    random = np.random.default_rng(seed)
-    drawn = (np.sort(random.permutation(part)[:limit]) for part in (np.arange(task.units), task.idle))
-    task = task.part(*drawn)
+    task = task.shuffled(seed)
+    task = task.part(np.arange(task.units)[:limit], task.idle[:limit])
     note = f"{task.units:,} queries among {len(task.documents):,} of {len(texts):,} texts are looked at."
     return replace(task, notes=(*task.notes, note))
 

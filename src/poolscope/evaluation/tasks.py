@@ -17,6 +17,7 @@ from poolscope.evaluation.scores import Evaluation
 from poolscope.numbers import Array, Index
 from poolscope.numbers.learning import STATISTICS, cluster, predict_unseen
 from poolscope.numbers.ranking import Ranking, checked_judgements, rank_documents, unit_rows
+from poolscope.numbers.streaming import marks_of, shuffled_order
 from poolscope.texts import as_texts
 from poolscope.texts.records import add_strings
 
@@ -58,8 +59,20 @@ class Task(Protocol):
         ...
 
 
+def shuffled(task: Task, *, seed: int) -> Task:
+    """The same task in an order that its words and the seed give: what is drawn from it is no matter of place.
+
+    A task of one's own whose sides are not one text a unit is shuffled by the places of its units.
+    """
+    if isinstance(task, RetrievalTask):
+        return task.shuffled(seed)
+    sides = [side.texts for side in task.sides if len(side.texts) == task.units]
+    words = ("\n".join(texts[k] for texts in sides) or str(k) for k in range(task.units))
+    return task.take(shuffled_order(words, seed=seed))
+
+
 def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
-    """Two tasks on disjoint halves of the units, drawn at random: one to choose on, one to report on.
+    """Two tasks on disjoint halves of the units, drawn by their words and the seed: to choose on, and to report on.
 
     Documents that are relevant to no query are dealt out between the halves; `shared_texts` counts what both hold.
     """
@@ -68,10 +81,10 @@ def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
             f"{task.name}: received {task.units} units; two halves need at least 4. Pass more texts, longer ones, or "
             f"more labelled rows."
         )
-    random = np.random.default_rng(whole_number(seed, "seed", least=0))
-    first, second = _dealt(random.permutation(task.units))
+    task = shuffled(task, seed=whole_number(seed, "seed", least=0))
+    first, second = _dealt(np.arange(task.units))
     if isinstance(task, RetrievalTask):
-        idle = _dealt(random.permutation(task.idle))
+        idle = _dealt(task.idle)
         return task.part(first, idle[0]), task.part(second, idle[1])
     return task.take(first), task.take(second)
 
@@ -101,9 +114,9 @@ def _take_texts(task: Any, *names: str) -> None:
         object.__setattr__(task, name, texts)
 
 
-def _dealt(shuffled: Index) -> tuple[Index, Index]:
-    middle = len(shuffled) // 2
-    return np.sort(shuffled[:middle]), np.sort(shuffled[middle:])
+def _dealt(positions: Index) -> tuple[Index, Index]:
+    middle = len(positions) // 2
+    return positions[:middle], positions[middle:]
 
 
 @dataclass(frozen=True)
@@ -221,17 +234,30 @@ class RetrievalTask:
         """Some queries, with their relevant documents and those of `idle`."""
         positions = np.unique(np.asarray(positions, dtype=np.int64))
         kept = np.isin(self.relevant[:, 0], positions)
-        documents = np.union1d(self.relevant[kept, 1], idle)
-        relevant = np.stack(
-            [np.searchsorted(positions, self.relevant[kept, 0]), np.searchsorted(documents, self.relevant[kept, 1])], 1
-        )
+        return self._arranged(positions, np.union1d(self.relevant[kept, 1], idle))
+
+    def shuffled(self, seed: int) -> Self:
+        """Queries by the marks of their words; documents by the first query that they answer, then by their own."""
+        queries = shuffled_order(self.queries, seed=seed)
+        first = np.full(len(self.documents), self.units)
+        np.minimum.at(first, self.relevant[:, 1], np.argsort(queries)[self.relevant[:, 0]])
+        return self._arranged(queries, np.lexsort((marks_of(self.documents, seed=seed), first)))
+
+    def _arranged(self, queries: Index, documents: Index) -> Self:
+        """These queries and these documents, all that answer one of them included, in this order."""
+        places = [np.full(len(side), -1) for side in (self.queries, self.documents)]
+        for place, positions in zip(places, (queries, documents), strict=True):
+            place[positions] = np.arange(len(positions))
+        relevant = np.stack([place[self.relevant[:, k]] for k, place in enumerate(places)], axis=1)
+        rows = np.lexsort(relevant.T[::-1])
+        rows = rows[relevant[rows, 0] >= 0]
         return replace(
             self,
-            queries=[self.queries[k] for k in positions],
+            queries=[self.queries[k] for k in queries],
             documents=[self.documents[k] for k in documents],
-            relevant=relevant,
-            grades=None if self.grades is None else self.grades[kept],
-            answers=None if self.answers is None else self.answers[kept],
+            relevant=relevant[rows],
+            grades=None if self.grades is None else self.grades[rows],
+            answers=None if self.answers is None else self.answers[rows],
         )
 
 
@@ -346,6 +372,11 @@ class _LabelledTask:
         """The labels as whole numbers from 0."""
         return np.unique(np.asarray(self.labels, dtype=str), return_inverse=True)[1].astype(np.int64)
 
+    @property
+    def order(self) -> Index:
+        """The texts by the marks of their words: folds and first centres that are drawn so are no matter of place."""
+        return shuffled_order(self.texts, seed=self.seed)
+
     def take(self, positions: Index) -> Self:
         """Some texts; a label that is left on one text alone is left out, and the notes say so."""
         positions = np.asarray(positions, dtype=np.int64)
@@ -372,8 +403,10 @@ class ClassificationTask(_LabelledTask):
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """1 for each text whose label is predicted, else 0."""
         table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        predicted = predict_unseen(table, self.codes, folds=self.folds, seed=self.seed).labels
-        correct = (predicted == self.codes).astype(np.float64)[:, None]
+        order, codes = self.order, self.codes
+        predicted = predict_unseen(table[order], codes[order], folds=self.folds, seed=self.seed).labels
+        correct = np.zeros((len(order), 1))
+        correct[order, 0] = predicted == codes[order]
         return Evaluation(self.name, "accuracy", "texts", correct, notes=self.notes, digest=self.digest)
 
 
@@ -386,14 +419,14 @@ class ClusteringTask(_LabelledTask):
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """The mean v-measure of labels and clusters; its interval holds other texts and other starts of k-means."""
-        table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        codes = self.codes
+        order = self.order
+        table, codes = unit_rows(vectors[0], "vectors").astype(np.float64)[order], self.codes[order]
         clusters = cluster(table, int(codes.max()) + 1, starts=self.starts, seed=self.seed)
         return Evaluation(
             self.name,
             "v-measure",
             "texts",
-            np.column_stack([codes, clusters]).astype(np.float64),
+            np.column_stack([codes, clusters]).astype(np.float64)[np.argsort(order)],
             statistic="v-measure",
             notes=self.notes,
             contrasts=_split_contrasts(table, codes, starts=self.starts, seed=self.seed),

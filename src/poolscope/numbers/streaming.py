@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.numbers import Array, Index
 
@@ -317,9 +318,51 @@ def mark_of(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big") >> 1
 
 
-def marks_of(ids: Iterable[str]) -> Index:
-    """The marks of texts by their ids."""
-    return np.array([mark_of(name.encode("utf-8", "surrogatepass")) for name in ids], dtype=np.int64)
+def marks_of(names: Iterable[str | bytes], *, seed: int | None = None) -> Index:
+    """The marks of texts by their ids or by what they hold; those of one seed say nothing of those of another.
+
+    >>> texts = ["A man bites a dog.", "It rains."]
+    >>> marks_of(texts, seed=1).tolist() == marks_of(texts[::-1], seed=1)[::-1].tolist() != marks_of(texts).tolist()
+    True
+    """
+    start = b"" if seed is None else b"%d " % seed
+    contents = (name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass") for name in names)
+    return np.array([mark_of(start + content) for content in contents], dtype=np.int64)
+
+
+def shuffled_order(names: Iterable[str], *, seed: int) -> Index:
+    """Their positions in an order that names and seed give: whoever stands first in it is no matter of place.
+
+    >>> [["a", "b", "c"][k] for k in shuffled_order("abc", seed=3)] == ["cab"[k] for k in shuffled_order("cab", seed=3)]
+    True
+    """
+    return np.argsort(marks_of(names, seed=seed), kind="stable")
+
+
+def text_marks(clouds: TokenClouds, texts: Index, *, seed: int) -> Index:
+    """The marks of these texts by their words; by their vectors where the words are not known.
+
+    Words come first, since vectors that are encoded in another order differ in their last digits.
+    """
+    words = clouds.texts
+    return marks_of((clouds[k].tobytes() if words is None else words[k] for k in texts.tolist()), seed=seed)
+
+
+def pair_marks(first: Index, second: Index) -> Index:
+    """The mark of each pair of two things with marks, the same for (i, j) and (j, i).
+
+    Their sum modulo 2⁶³, which is as even as they are, and independent for any two pairs, also of one text.
+    """
+    return (first + second) & np.iinfo(np.int64).max
+
+
+def smallest(marks: Index, most: int) -> Index:
+    """The positions of the `most` smallest marks, in rising order of the positions: a draw that is no matter of place.
+
+    >>> smallest(np.array([5, 1, 9, 3]), 2).tolist()
+    [1, 3]
+    """
+    return np.sort(np.argsort(marks, kind="stable")[:most])
 
 
 @dataclass(frozen=True, eq=False)

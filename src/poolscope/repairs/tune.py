@@ -27,7 +27,7 @@ from poolscope.evaluation import (
     split_half_task,
 )
 from poolscope.evaluation.scores import LEAST_GAIN
-from poolscope.evaluation.tasks import halve, shared_texts
+from poolscope.evaluation.tasks import halve, shared_texts, shuffled
 from poolscope.numbers.pooling import Pooling
 from poolscope.repairs.readings import Reading
 from poolscope.repairs.registry import candidates, make_part, make_rules
@@ -303,7 +303,7 @@ def tune(
     limit
         The most texts (queries, or labelled pairs) that are looked at, drawn at random; None: all.
     seed
-        Of the draw and of the halves.
+        Of the draw and of the halves, which go by it and by words: another order of the same texts changes nothing.
     progress : bool or callable, optional
         True for a line now and then on standard error; or what is called with texts and tokens while encoding.
     **options
@@ -434,5 +434,4 @@ def _limited(task: Task, limit: int | None, seed: int) -> Task:
         return task
     if limit < 4:
         raise InputError(f"limit: received {limit}; allowed: at least 4, two for each half, or None for all.")
-    chosen = np.random.default_rng([seed, 1]).permutation(task.units)[:limit]
-    return task.take(np.sort(chosen))
+    return shuffled(task, seed=seed).take(np.arange(limit))

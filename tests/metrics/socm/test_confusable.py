@@ -13,9 +13,10 @@ from poolscope.metrics.socm.confusable import (
     confusion,
     draw_pairs,
     hidden_share,
-    sampling_floors,
 )
+from poolscope.metrics.socm.floor import sampling_floors
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers.streaming import marks_of
 
 
 def clouds_of(count, *, spread, shift, tokens=40, dimension=12, seed=0):
@@ -31,13 +32,13 @@ def clouds_of(count, *, spread, shift, tokens=40, dimension=12, seed=0):
         for centre, scale in ((mean, scales), (moved, scales[::-1])):
             noise = random.normal(size=(tokens, dimension)) * scale * 0.3
             twins.append(centre + noise - noise.mean(axis=0))
-    return TokenClouds.from_arrays(twins)
+    return TokenClouds.from_arrays(twins, texts=[f"twin {k}" for k in range(len(twins))])
 
 
 def share_of(clouds):
     pairs = np.arange(len(clouds)).reshape(-1, 2)
     columns = socm(clouds, pairs=pairs).pairs
-    floors = sampling_floors(clouds, np.arange(len(clouds)))[pairs].mean(axis=1)
+    floors = sampling_floors(clouds, np.arange(len(clouds))).covariance_distance[pairs].mean(axis=1)
     return hidden_share(columns.mean_distance, columns.covariance_distance, floors).mean()
 
 
@@ -58,7 +59,7 @@ def test_of_few_tokens_the_hidden_share_is_an_upper_bound():
 
 def test_the_hidden_share_does_not_hang_on_the_scale():
     clouds = clouds_of(20, spread=True, shift=0.4)
-    larger = TokenClouds.from_arrays([7 * cloud for cloud in clouds])
+    larger = TokenClouds.from_arrays([7 * cloud for cloud in clouds], texts=list(clouds.texts))
     assert share_of(larger) == pytest.approx(share_of(clouds), rel=1e-4)
 
 
@@ -69,7 +70,7 @@ def test_confusable_pairs_are_of_different_groups_and_drawn_where_there_are_many
     pairs = confusable_pairs(vectors, 0.9, groups=groups)
     assert len(pairs) == 180
     assert (groups[pairs[:, 0]] != groups[pairs[:, 1]]).all()
-    drawn = draw_pairs(confusable_pairs(vectors, 0.9), 30, seed=1)
+    drawn = draw_pairs(confusable_pairs(vectors, 0.9), marks_of(map(str, range(20))), 30)
     assert len(np.unique(drawn, axis=0)) == 30
     assert len(confusable_pairs(vectors, 1.01)) == 0
 
@@ -101,6 +102,21 @@ def test_worst_pairs_are_near_by_their_means_and_those_that_were_planted():
     assert all(pair.d_sigma_bounded > pair.d_sigma_floor for pair in worst)
     assert alike.collapse_rate(0.9).value == pytest.approx(0.5)
     assert alike.collapse_rate(0.9).interval.low < 0.5 < alike.collapse_rate(0.9).interval.high
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by words", "by vectors"])
+def test_another_order_of_the_texts_hides_as_much(named):
+    """Also where pairs are drawn, and floors are of few tokens."""
+    clouds = corpus()
+    clouds = TokenClouds.from_arrays([cloud[:8] for cloud in clouds], texts=list(clouds.texts) if named else None)
+    orders = [np.random.default_rng(seed).permutation(len(clouds)) for seed in range(4)]
+    usual, *others = (confusion(clouds[order], false_hits=0.1, most=40) for order in orders)
+    assert (usual.count, len(usual)) == (177, 40)
+    for other in others:
+        assert other.share.value == pytest.approx(usual.share.value, abs=1e-6)
+        assert other.share.interval.low == pytest.approx(usual.share.interval.low, abs=1e-6)
+        assert {*other.floors.round(5)} == {*usual.floors.round(5)}
+    assert confusion(clouds, false_hits=0.1, most=40, seed=1).share.value != pytest.approx(usual.share.value, abs=1e-4)
 
 
 def test_pairs_that_tie_at_the_cut_off_are_counted_as_what_they_are():

@@ -25,14 +25,13 @@ from poolscope.auditing.question import (
 from poolscope.auditing.result import Audit
 from poolscope.auditing.searches import Mistakes, cloud_trial, decided_by
 from poolscope.auditing.subject import Subject
-from poolscope.clouds import TokenClouds
 from poolscope.encoders.capabilities import has_attention
 from poolscope.errors import ModelError
 from poolscope.evaluation import Trial
 from poolscope.metrics.layers.measure import layers
 from poolscope.metrics.layers.result import LayersResult, layers_figure
 from poolscope.metrics.socm.confusable import Confusion
-from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.floor import sampling_floors
 from poolscope.metrics.socm.pair import trace_scores
 from poolscope.metrics.socm.result import PAIR_WORDS, SocmResult, pairs_figure
 from poolscope.numbers.intervals import Estimate, Interval, dyadic_interval, paired_interval, score_text
@@ -186,18 +185,10 @@ def layer_curves(subject: Subject) -> LayersResult | None:
 
 
 def token_sampling_floor(subject: Subject) -> float | None:
-    """SOCM of two clouds of n tokens drawn anew, with replacement, from the n tokens of one text.
-
-    That is what is found where nothing is hidden: the same text, other tokens of it. None where no text has two tokens.
-    """
-    random = np.random.default_rng(subject.seed)
+    """SOCM of one text against itself with its tokens drawn anew; None where no text has two tokens."""
     order = subject.shuffled
     enough = order[subject.clouds.lengths[order] > 1][:_FLOOR_TEXTS]
-    if not len(enough):
-        return None
-    clouds = [subject.clouds[int(k)] for k in enough]
-    drawn = (TokenClouds.from_arrays([X[random.integers(len(X), size=len(X))] for X in clouds]) for _ in range(2))
-    return socm(*drawn, pairs=np.stack([np.arange(len(clouds))] * 2, axis=1)).mean
+    return float(sampling_floors(subject.clouds, enough, seed=subject.seed).socm.mean()) if len(enough) else None
 
 
 def _evidence(

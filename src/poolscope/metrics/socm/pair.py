@@ -130,14 +130,20 @@ def socm_pair(
     if formula.eps:
         raise InputError("eps applies to corpora: use socm(clouds, pairs=…, eps=…); one pair is always exact.")
     same_dimension(X, Y)
-    (u, F), (v, G) = unit_mean_factor(X, x_weights), unit_mean_factor(Y, y_weights)
-    trace_sum = np.array(float((F * F).sum() + (G * G).sum()))
-    bures = np.maximum(trace_sum - 2 * nuclear_norm(F, G), 0.0)
-    mean_distance = np.array(float((u - v) @ (u - v)) / 4)
+    mean_distance, bures, trace_sum = map(np.asarray, pair_distances(X, Y, x_weights=x_weights, y_weights=y_weights))
     covariance_distance = formula.covariance_distance(bures, trace_sum)
     socm = formula.score(mean_distance, covariance_distance)
     distances = (float(mean_distance), float(covariance_distance))
     return SocmPair(*distances, float(socm), float(bures), provenance=provenance(settings=formula.to_dict()))
+
+
+def pair_distances(
+    X: Any, Y: Any, *, x_weights: ArrayLike | None = None, y_weights: ArrayLike | None = None
+) -> tuple[float, float, float]:
+    """d_μ, BW² and tr Σ₁ + tr Σ₂ of two clouds of one dimension, both scaled to unit mean."""
+    (u, F), (v, G) = unit_mean_factor(X, x_weights), unit_mean_factor(Y, y_weights)
+    trace_sum = float((F * F).sum() + (G * G).sum())
+    return float((u - v) @ (u - v)) / 4, max(trace_sum - 2 * nuclear_norm(F, G), 0.0), trace_sum
 
 
 def trace_scores(mean_distance: Array, covariance_distance: Array, trace_sum: Array) -> Array:
