@@ -77,7 +77,8 @@ def by_query(search: SearchTask, *, seed: int) -> list[float]:
     """ρ of each number of the pair that a query must tell apart with what the query gains by re-ranking."""
     (asking, held), clouds, task = search.vectors, search.clouds, search.task
     ranking = task.rank(asking, held, k=K)
-    scores = [task.evaluation(way).scores for way in (ranking, rerank(ranking, *clouds, weight=CLOUD_WEIGHT))]
+    ways = (ranking, *rerank([ranking], *clouds, weight=CLOUD_WEIGHT))
+    scores = [task.evaluation(way).scores for way in ways]
     relevant = [set(task.relevant[task.relevant[:, 0] == query, 1].tolist()) for query in range(task.units)]
     order = np.lexsort((ranking.rank, ranking.query))
     best = ranking.document[order[np.unique(ranking.query[order], return_index=True)[1]]]
