@@ -14,6 +14,7 @@ from poolscope.auditing.questions.decision import CERTAINTY
 from poolscope.auditing.run import audit
 from poolscope.encoders import as_encoder
 from poolscope.metrics.neighbourhood import hubs
+from poolscope.numbers.intervals import Estimate
 from tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -75,6 +76,15 @@ def test_only_equal_texts_are_surely_copies():
         assert questions.hubs.judge(found, Thresholds(), equal=share).basis == basis
     assert "certain" not in CERTAINTY["untried"]
     assert questions.hubs._of_the_shape(counted, 0.2).endswith("make by themselves (up to 20.0%).")
+
+
+@pytest.mark.parametrize(("largest", "level"), [(0.25, "ok"), (0.35, "unchecked"), (0.45, "watch"), (0.55, "repair")])
+def test_a_hub_that_matters_but_is_not_beyond_chance_cannot_be_told(largest, level):
+    counted = hubs(np.eye(8)[[0, 1, 2, 3, 4, 5, 6, 7]])
+    first = Estimate(largest, floor=0.2, floor_high=0.4)
+    verdict = questions.hubs.judge(replace(counted, largest=first, antihubs=Estimate(0.0, floor=0.0)), Thresholds())
+    assert verdict.level == level
+    assert ("cannot be told" in verdict.sentence) == (level == "unchecked")
 
 
 def test_different_texts_whose_equals_are_near_each_other_are_counted_once():

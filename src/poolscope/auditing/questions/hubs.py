@@ -116,6 +116,8 @@ def _action(counted: HubResult, limits: Thresholds, equal: float) -> Action:
 def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed: Estimate | None = None) -> Verdict:
     """The most serious of hubs, antihubs and duplicates, and of relevant texts that are missed.
 
+    A hub counts where it is beyond what vectors of the same mean and covariance have by themselves; `unchecked` where
+    it is not, and yet by enough above their average to matter.
     `equal` is the share of all texts that equal another, `missed` that of the relevant texts which no query of theirs
     finds: at least `watch` from `antihub_watch` on.
     """
@@ -137,6 +139,8 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed:
     highest = counted.largest.floor_high
     if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
         evidence = (*evidence, _of_the_shape(counted, highest))
+    elif judged.level == "unchecked" and highest is not None:
+        sentence += f" Whether it is one cannot be told: vectors of this shape have a first hub of up to {highest:.1%}."
     elif judged.level == "ok" and skewness.interval is not None and skewness.interval.low > (skewness.floor or 0.0):
         least = f"{limits['hub_watch']:.0%} of the {askers} more than by chance"
         evidence = (*evidence, f"Texts are found more unevenly than by chance, but no single one by {least}.")
@@ -164,10 +168,11 @@ def _most_serious(counted: HubResult, limits: Thresholds, equal: float) -> tuple
     Near-duplicates are `watch` at most, as a narrow cone makes them of any texts; equal texts are equal.
     """
     # The interval of the skewness would lose what one or two texts make: without them it is another.
-    highest = counted.largest.floor_high
-    beyond = highest is not None and counted.largest.known > highest
-    hub = limits.judge("hub", counted.largest.excess) if beyond else Verdict("ok")
-    hub = hub if hub.level == "ok" else replace(hub, basis="beyond chance")
+    highest, hub = counted.largest.floor_high, limits.judge("hub", counted.largest.excess)
+    if highest is None:
+        hub = Verdict("ok")
+    elif hub.level != "ok":  # above the floor by enough to matter: beyond chance, or no more than chance leaves open
+        hub = replace(hub, basis="beyond chance") if counted.largest.known > highest else Verdict("unchecked")
     near = limits.count("duplicate", counted.duplicate_share).at_most_watch("counted")
     basis = _of_copies(counted, equal)
     near = near if near.level == "ok" else replace(near, basis=basis)
