@@ -224,6 +224,24 @@ def test_differences_that_all_go_one_way_are_held_against_one_that_was_not_seen(
     assert paired_interval(np.full(60, 0.02), unseen=0.5).low > 0  # small changes of all, and none ten times as large
 
 
+def test_one_query_that_makes_nearly_all_of_the_spread_does_not_make_the_interval_endless():
+    """Where scores have bounds: draws without that query have next to no spread, and t of them has no end."""
+    random = np.random.default_rng(3)
+    held = {None: 0, 1.0: 0}
+    for run in range(120):
+        differences = np.where(random.random(39) < 0.1, -0.6, random.normal(0, 0.001, 39))
+        for most in held:
+            ends = paired_interval(differences, draws=299, seed=run, unseen=0.5, most=most)
+            held[most] += ends.low <= -0.06 <= ends.high
+            if most is not None:
+                assert ends.high - ends.low < 0.3
+                assert ends.low <= differences.mean() <= ends.high
+    assert abs(held[None] - held[1.0]) <= 1
+    assert held[1.0] >= 110
+    mild = random.normal(0.01, 0.1, 100)
+    assert paired_interval(mild, most=1.0) == paired_interval(mild)
+
+
 def test_the_paired_interval_holds_its_level_where_one_query_in_ten_wins_much():
     random, outside = np.random.default_rng(0), np.zeros(2)
     for run in range(300):

@@ -302,8 +302,8 @@ def compare_scores(
         differences = sides[1].scores - sides[0].scores
         mean = float(differences.mean())
         scale = float(np.ptp(np.concatenate([*(side.scores for side in sides), [0.0, 1.0]])))
-        unit, unseen = sides[0].unit, UNSEEN * scale
-        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=unit, unseen=unseen)
+        bounds = {"unseen": UNSEEN * scale, "most": scale}
+        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit, **bounds)
     else:
         mean = sides[1].value - sides[0].value
         interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)

@@ -290,6 +290,7 @@ def paired_interval(
     seed: int = 0,
     unit: str = "queries",
     unseen: float | None = None,
+    most: float | None = None,
 ) -> Interval | None:
     """Interval of the mean of paired differences that holds its level from about 20 on; None for fewer than two.
 
@@ -300,6 +301,11 @@ def paired_interval(
     No sample shows what none of its units did: if one query in ten wins much, every tenth sample of 20 holds none of
     these. Where an end would exclude 0 and fewer than three differences lie on the other side of 0, one more is
     therefore supposed there: ten times as far off as the others on average, at most `unseen` (None: none is supposed).
+
+    Where one difference makes nearly all of the spread, draws without it have next to none, and the studentised
+    bootstrap ends anywhere. If no difference can be larger than `most`, neither end is further off than Gaffke's bound
+    for such numbers: where one query in ten loses 0.6 and the others hardly change, intervals of 20 to 39 queries were
+    2.8 to 14 wide, and are 0.15 to 0.32, with the same share that holds the mean.
 
     >>> print(paired_interval(np.array([0.0, 0.0, 0.1, 0.2] * 5)))
     [0.0352, 0.1172]
@@ -326,6 +332,11 @@ def paired_interval(
             further = min(unseen or 0.0, _FURTHER * float(np.abs(differences[differences != 0]).mean()))
             low = _with_one_more(sign * differences, -further, level=level, draws=draws, seed=seed)
             ends[end] = sign * min(sign * ends[end], low)
+    if most is not None:
+        low, high = (
+            sign * _with_one_more(sign * differences, -most, level=level, draws=draws, seed=seed) for sign in (1, -1)
+        )
+        ends = np.array([max(ends[0], low), min(ends[1], high)])
     method = f"wider of Student's t and studentised bootstrap over {unit}"
     return Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", method)
 
