@@ -109,9 +109,9 @@ def test_where_some_vectors_were_not_normalised_it_is_about_these(model, texts, 
     assert "your runtime does not" not in sentence
     assert found.action.step.endswith("bring the 4 of your runtime's vectors that are shorter or longer to length 1")
     assert any(note.endswith("and 4 of 24 are not 1.") for note in found.verdict.evidence)
-    table = found.tables["other_lengths"]
+    table = found.tables["runtime_lengths"]
     assert (table["id"].to_pylist(), table["length"].to_pylist()) == (["2", "5", "7", "20"], pytest.approx([3] * 4))
-    assert "other_lengths" not in audit(model, texts, vectors=2 * vectors, trial_texts=0)["pooling"].tables
+    assert "runtime_lengths" not in audit(model, texts, vectors=2 * vectors, trial_texts=0)["pooling"].tables
 
 
 def test_the_first_dimensions_are_recognised_and_watched(model, texts, clouds):

@@ -195,7 +195,7 @@ def _lengths_table(subject: Subject, match: RuntimeMatch) -> dict[str, pa.Table]
         return {}
     rows = list(match.other_lengths)
     lengths = np.linalg.norm(np.asarray(subject.runtime, dtype=np.float64)[rows], axis=1)
-    return {"other_lengths": pa.table({"id": [subject.ids[k] for k in rows], "length": lengths})}
+    return {"runtime_lengths": pa.table({"id": [subject.ids[k] for k in rows], "length": lengths})}
 
 
 @dataclass(frozen=True)
@@ -533,6 +533,6 @@ QUESTION = Question(
         "causes": TableView(
             "Causes", 20, {"cause": "Cause", "cosine": "Cosine", "least": "Lowest", "share": "Share of texts explained"}
         ),
-        "other_lengths": TableView("Vectors that do not have the length 1", 50, {"id": "Text", "length": "Length"}),
+        "runtime_lengths": TableView("Vectors that do not have the length 1", 50, {"id": "Text", "length": "Length"}),
     },
 )
