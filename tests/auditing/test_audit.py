@@ -191,6 +191,21 @@ def test_words_that_most_texts_share_are_stripped_where_that_wins(before, behind
     assert found["decision"].action == answer.action
 
 
+def test_what_a_header_makes_of_halves_is_no_gain_of_removing_the_mean():
+    """Halves have a header at one end only; without it, removing the mean of these texts wins nothing."""
+    light = "acme pump manual of the year for all who weld and who solder"
+    heavy = "acme acme pump pump weld weld acme acme pump pump weld weld"
+    for header, level in ((light, "unchecked"), (heavy, "repair")):
+        found = audit(bag_of_words, [f"{header} {text}" for text in topics(240)])
+        assert found.numbers["mean_removal_gain"] > 0.05 > found.numbers["stripping_gain"]
+        assert found["cone"].verdict.level == level
+        assert "That tells nothing here" in found["cone"].verdict.sentence
+        step = "" if found["cone"].action is None else found["cone"].action.step
+        assert step.startswith("strip the words") == (level == "repair")
+    small = audit(bag_of_words, [f"{heavy} {text}" for text in topics(240)], thresholds={"cone_gain": 0.9})["cone"]
+    assert (small.verdict.level, "strip" in small.action.step) == ("watch", False)
+
+
 def test_few_texts_do_not_tell_whether_shared_words_harm():
     texts = [f"Acme pump manual of 2024 {text}" for text in topics(80)]
     unsure = audit(bag_of_words, texts)["cone"].verdict

@@ -168,6 +168,16 @@ def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
     assert (decision.action.kind, decision.action.command) == ("keep", f"poolscope audit {path} --reference MODEL")
 
 
+def test_one_vector_of_another_length_among_thousands_is_counted():
+    vectors = np.random.default_rng(0).normal(size=(3000, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[7] *= 1.05
+    answer = audit(vectors, distance="dot")["norms"]
+    assert answer.verdict.level == "ok"
+    assert "1 of 3,000 vectors (0.0%) do not have the length 1" in answer.verdict.sentence
+    assert answer.tables["other_lengths"].to_pydict() == {"id": ["7"], "length": [pytest.approx(1.05)]}
+
+
 @pytest.mark.parametrize(
     ("raw", "distance", "level"),
     [(40, "dot", "repair"), (40, "cosine", "ok"), (120, "dot", "watch"), (2, "dot", "ok"), (119, "dot", "watch")],

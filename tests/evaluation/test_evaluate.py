@@ -320,6 +320,15 @@ def test_halves_hang_on_words_and_seed_not_on_places(made):
     assert halve(made(ORDERS[0]), seed=3)[0].digest != usual[0].digest
 
 
+def test_equal_queries_go_by_what_answers_them():
+    def asked(order):
+        queries, documents = [["same", f"q{k}"][k % 2] for k in order], [f"d{k}" for k in range(30)]
+        return RetrievalTask(queries, documents, np.stack([np.arange(30), order], axis=1))
+
+    usual, moved = (halve(asked(order), seed=2) for order in ORDERS)
+    assert [half.digest for half in usual] == [half.digest for half in moved]
+
+
 def test_queries_are_drawn_by_their_words():
     usual, moved = (searched(order, limit=5) for order in ORDERS)
     assert usual.digest == moved.digest

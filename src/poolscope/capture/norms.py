@@ -267,5 +267,5 @@ def replaced_norms(networks: Sequence[Any], layout: NormLayout, replacement: Rep
         yield
     finally:
         with torch.no_grad():
-            for parameter, value in kept:
+            for parameter, value in reversed(kept):
                 parameter.copy_(value)

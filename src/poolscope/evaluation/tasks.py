@@ -238,10 +238,13 @@ class RetrievalTask:
 
     def shuffled(self, seed: int) -> Self:
         """Queries by the marks of their words; documents by the first query that they answer, then by their own."""
-        queries = shuffled_order(self.queries, seed=seed)
+        marks = marks_of(self.documents, seed=seed)
+        answers = np.zeros(self.units, dtype=np.int64)  # equal queries are told apart by what answers them
+        np.add.at(answers, self.relevant[:, 0], marks[self.relevant[:, 1]])
+        queries = np.lexsort((answers, marks_of(self.queries, seed=seed)))
         first = np.full(len(self.documents), self.units)
         np.minimum.at(first, self.relevant[:, 1], np.argsort(queries)[self.relevant[:, 0]])
-        return self._arranged(queries, np.lexsort((marks_of(self.documents, seed=seed), first)))
+        return self._arranged(queries, np.lexsort((marks, first)))
 
     def _arranged(self, queries: Index, documents: Index) -> Self:
         """These queries and these documents, all that answer one of them included, in this order."""

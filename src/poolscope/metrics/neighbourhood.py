@@ -187,7 +187,9 @@ def hubs(
     near = searched.top if of_queries is None else find_neighbours(of_queries, k + 1, among=unit).top
     occurrences = np.bincount(near[:, :k].ravel(), minlength=len(unit))
     floors = _Floors(unit, of_queries, k, random)
-    without = skewness_without(near, None if of_queries is None else len(unit)) if len(unit) > 2 else None
+    without = (
+        skewness_without(near, None if of_queries is None else len(unit)) if len(unit) > 3 else None
+    )  # two have no skewness
     few = of_queries is not None and len(of_queries) < FEWEST_QUERIES
     most_times = len(unit) - 1 if of_queries is None else len(of_queries)
     highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)

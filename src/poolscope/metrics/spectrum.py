@@ -17,6 +17,7 @@ from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import isotropic_rank, rank_estimate
 from poolscope.numbers.intervals import Estimate, mean_estimate
+from poolscope.numbers.items import NORMALISED
 from poolscope.numbers.ranking import best_of_rows, drawn_units, unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 
@@ -29,8 +30,6 @@ _DRAWN = 1e-7  # smaller shares lie below the figure: a dead dimension is drawn 
 # Unit vectors in single precision that spread less than this point in one direction, but for rounding.
 _ROUNDING = 1e-13
 _ALL_OF_IT = 1e-3
-NORMALISED = 1e-3
-"""Lengths that differ from their mean by less than this share are one length: float16 and int8 round so."""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -337,7 +337,7 @@ def paired_interval(
             sign * _with_one_more(sign * differences, -most, level=level, draws=draws, seed=seed) for sign in (1, -1)
         )
         ends = np.array([max(ends[0], low), min(ends[1], high)])
-    method = f"wider of Student's t and studentised bootstrap over {unit}"
+    method = f"wider of Student's t and studentised bootstrap over {unit}{'' if most is None else ', within bounds'}"
     return Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", method)
 
 

@@ -256,11 +256,29 @@ def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
     return None
 
 
+# Lengths that differ from 1 by less are 1, and lengths that vary by less are one.
+NORMALISED = 1e-3
+_BY_ACCIDENT = 0.02
+
+
+def odd_lengths(lengths: ArrayLike) -> Index:
+    """The positions of vectors that do not have the length 1, where others do.
+
+    None where hardly any has it: among lengths of all kinds some are 1 by accident.
+
+    >>> odd_lengths([1.0, 1.05, 1.0]).tolist(), odd_lengths([2.0, 2.0, 2.0]).tolist()
+    ([1], [])
+    """
+    unit = np.abs(np.asarray(lengths, dtype=np.float64) - 1) < NORMALISED
+    return np.flatnonzero(~unit) if unit.mean() > _BY_ACCIDENT else np.zeros(0, np.int64)
+
+
 @dataclass(frozen=True)
 class ChangePoint:
     """The first position after the change, the range of those that fit nearly as well, and the means of both sides.
 
-    `p_value` is the share of shuffled series that part as clearly at their best place.
+    `p_value` is the share of shuffled series that part as clearly at their best place, where what runs of values add
+    to that has been taken off.
     """
 
     position: int

@@ -19,6 +19,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
+from poolscope.numbers.items import NORMALISED, odd_lengths
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, cells, origin
 from poolscope.runtimes.asking import Form, read_form, row_cosines
@@ -35,7 +36,6 @@ _LONGEST, _WORST, _RANDOM = 10, 12, 18
 _MOST_TEXTS = 2000
 # Rows in another order find as many different texts as the texts find themselves; a little is left to rounding.
 _ONE_TO_ONE = 0.9
-_UNIT = 1e-3
 # Weights are rounded where vectors are as near as this: two bits a weight leave less of few models.
 _ROUNDED_FROM = 0.8
 # Below this share of the texts a cause is none: a few texts may differ for a reason of their own.
@@ -89,7 +89,7 @@ class RuntimeMatch(Result):
     of a text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked).
     `differ` are the positions of texts whose vectors are not the model's; `rest` is the match of these alone, where a
     share of the others is exactly the model's own and no cause explains all: over all vectors they would be outvoted.
-    `other_lengths` are the positions of vectors that have not the length 1, none of them where `normalised`.
+    `other_lengths` are the positions of vectors that do not have the length 1, where others do.
     """
 
     model: str
@@ -253,7 +253,6 @@ def match_runtime(
     if apart and not explained and order is None:
         rest = match_rows(reference, texts, vectors, differ, clouds=whole.clouds, same=same, seed=seed)
     lengths = np.linalg.norm(received, axis=1)
-    other_lengths = np.flatnonzero(np.abs(lengths - 1) >= _UNIT)
     return RuntimeMatch(
         model=whole.card.name,
         texts=len(received),
@@ -264,7 +263,7 @@ def match_runtime(
         coarse=form.coarse,
         cut=form.cut,
         plain=matching.plain(),
-        normalised=not len(other_lengths),
+        normalised=bool((np.abs(lengths - 1) < NORMALISED).all()),
         shortest=float(lengths.min()),
         longest=float(lengths.max()),
         whole=whole.whole,
@@ -278,7 +277,7 @@ def match_runtime(
         constant=len(received) > 1 and bool((received == received[0]).all()),
         rounded=tuple(sorted(matching.rounded.items(), reverse=True)),
         differ=tuple(differ.tolist()),
-        other_lengths=tuple(other_lengths.tolist()),
+        other_lengths=tuple(odd_lengths(lengths).tolist()),
         rest=rest,
         cosines=row_values,
         provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},

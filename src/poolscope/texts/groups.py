@@ -156,12 +156,14 @@ class Boilerplate:
 
     def parted(self, text: str) -> tuple[str, str, str]:
         """What of it stands before the text, the text itself, which is never empty, and what stands behind it."""
-        words, head, tail = text.split(), self.head.split(), self.tail.split()
+        spans, head, tail = list(re.finditer(r"\S+", text)), self.head.split(), self.tail.split()
+        words = [span.group() for span in spans]
         begins = bool(head) and words[: len(head)] == head != words
-        rest = words[len(head) :] if begins else words
-        ends = bool(tail) and rest[-len(tail) :] == tail != rest
-        rest = rest[: -len(tail)] if ends else rest
-        own = " ".join(rest) if begins or ends else text
+        first = len(head) if begins else 0
+        ends = bool(tail) and words[first:][-len(tail) :] == tail != words[first:]
+        last = len(words) - len(tail) if ends else len(words)
+        # What is inside stays as it is, line breaks and all.
+        own = text[spans[first].start() : spans[last - 1].end()] if begins or ends else text
         return self.head if begins else "", own, self.tail if ends else ""
 
 

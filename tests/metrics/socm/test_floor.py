@@ -54,6 +54,13 @@ def test_the_floor_is_the_mean_of_plain_draws_and_far_steadier(tokens):
     assert floors.std() < np.std(plain) / 2
 
 
+def test_a_draw_whose_tokens_cancel_is_left_out():
+    clouds = TokenClouds.from_arrays([np.outer([1.0, -1.0, 3.0, 5.0], [1.0, 2.0, 3.0])])
+    floors = [sampling_floors(clouds, np.array([0]), seed=seed) for seed in range(50)]
+    assert np.isfinite(floors).all()
+    assert min(each.covariance_distance[0] for each in floors) > 0
+
+
 def test_what_has_no_spread_has_no_floor():
     clouds = TokenClouds.from_arrays([np.ones((1, 4)), np.ones((6, 4))])
     assert sampling_floors(clouds, np.arange(2)).covariance_distance == pytest.approx([0, 0], abs=1e-12)

@@ -39,6 +39,7 @@ def answer(subject: Subject) -> Answer:
             subject.thresholds,
             trial,
             stripping=stripping,
+            asked=subject.queries is not None,
             boilerplate=_named(words, len(subject.distinct)),
             notes=subject.repeats(),
         ),
@@ -52,9 +53,11 @@ def answer(subject: Subject) -> Answer:
             **trial.numbers("mean_removal"),
             **({} if stripping is None else stripping.numbers("stripping")),
         },
-        Action("repair", MEAN_REMOVAL, subject.command("tune"), MEAN_REMOVAL_COST)
-        if stripping is None or stripping.gain <= trial.gain
-        else _strip(words),
+        # Words that all share are a cause of the cone, and go first: then the mean is another. What removing the mean
+        # wins is no measure for that: halves of texts have these words at one end only.
+        _strip(words)
+        if stripping is not None and stripping.gain >= subject.thresholds["cone_gain"]
+        else Action("repair", MEAN_REMOVAL, subject.command("tune"), MEAN_REMOVAL_COST),
         tables={
             "texts": pa.table({"id": subject.ids, **columns}),
             **trial.table("mean_removal"),
@@ -90,18 +93,27 @@ def judge(
     trial: Trial,
     *,
     stripping: Trial | None = None,
+    asked: bool = False,
     boilerplate: str = "",
     notes: tuple[str, ...] = (),
 ) -> Verdict:
     """A cone alone is nothing to repair: it counts where removing the mean won on held-out queries.
 
-    So it is with words that most texts share, which make a cone too: they count where `stripping` them won.
+    So it is with words that most texts share, which make a cone too: they count where `stripping` them won. Unless the
+    user's queries were `asked`, what removing the mean wins beside such words tells nothing: a half that has them looks
+    for one that has not.
     """
     least, trials = limits["cone_gain"], [trial] if stripping is None else [trial, stripping]
-    judged = most_serious(*(decided_by(each, least) for each in trials))
+    told = [decided_by(each, least) for each in trials]
+    by_header = stripping is not None and not asked and told[0].at_least("watch")
+    if by_header:
+        told[0] = Verdict("unchecked")
+    judged = most_serious(*told)
     where = f"A vector shares {shared.mean_norm:.0%} of its length with the mean of all"
     cosine = shared.mean_cosine
     tried = f"{trial.sentence} {trial.reach(least)}".rstrip()
+    if by_header:
+        tried += " That tells nothing here, since only one half of a text has the words below: --queries would."
     without = "" if stripping is None else stripping.advice(least)
     sentence = " ".join(filter(None, (f"{where} (mean cosine {cosine.value:.2f}); {tried}", boilerplate, without)))
     evidence = (*(line for each in trials for line in each.evidence), *notes)

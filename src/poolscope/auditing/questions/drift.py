@@ -223,8 +223,10 @@ def judge(measured: Drift | InputError, limits: Thresholds) -> Verdict:
 
 
 def _by_chance(change: ChangePoint) -> str:
-    """Shuffled rows are what it is compared with; that rows go in runs is taken into account."""
-    return f"If the rows were in random order, they would part so clearly with probability {change.p_value:.3f}."
+    return (
+        f"If nothing began anywhere, rows that follow each other as these do would part so clearly with probability "
+        f"{change.p_value:.3f}."
+    )
 
 
 def _since(measured: Drift) -> str:

@@ -139,14 +139,15 @@ def judge(counted: HubResult, limits: Thresholds, *, equal: float = 0.0, missed:
     highest = counted.largest.floor_high
     if judged.level == "ok" and highest is not None and limits["hub_watch"] <= counted.largest.known <= highest:
         evidence = (*evidence, _of_the_shape(counted, highest))
-    elif judged.level == "unchecked" and highest is not None:
-        sentence += f" Whether it is one cannot be told: vectors of this shape have a first hub of up to {highest:.1%}."
     elif judged.level == "ok" and skewness.interval is not None and skewness.interval.low > (skewness.floor or 0.0):
         least = f"{limits['hub_watch']:.0%} of the {askers} more than by chance"
         evidence = (*evidence, f"Texts are found more unevenly than by chance, but no single one by {least}.")
     if missed is not None and missed.known >= limits["antihub_watch"]:
         sentence = f"{sentence[:-1]}; {missed.known:.0%} of the relevant texts are found by none of their queries."
         judged = judged if judged.at_least("watch") else limits.judge("antihub", missed.known, missed.interval)
+    if judged.level == "unchecked" and highest is not None:
+        room = f"vectors of this shape have a first hub of up to {highest:.1%} by themselves"
+        sentence += f" Whether the first hub is more than chance cannot be told: {room}."
     return Verdict(judged.level, sentence, skewness.value, skewness.interval, skewness.floor, evidence, judged.basis)
 
 

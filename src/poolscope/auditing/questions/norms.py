@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.question import Action, Answer, Number, Question, TableView, Threshold, Thresholds
 from poolscope.auditing.subject import Subject, has_vectors_only
-from poolscope.metrics.spectrum import NORMALISED, Norms, norms
+from poolscope.metrics.spectrum import Norms, norms
 from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.items import odd_lengths
 from poolscope.verdicts import Verdict
 
-_MIXED = 0.02  # share of vectors of length 1 from which on they are no exceptions
 _NAMES = {"cosine": "cosine", "dot": "inner product", "l2": "Euclidean distance"}
 
 
@@ -25,7 +25,7 @@ def answer(subject: Subject) -> Answer:
     measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
     distance = None if subject.collection is None else subject.collection.distance
     lengths = np.linalg.norm(subject.raw_vectors, axis=1)
-    odd = _odd(lengths)  # among copies too: all of them are to be written anew
+    odd = odd_lengths(lengths)  # among copies too: all of them are to be written anew
     declared = subject.reference is not None and "Normalize" in subject.reference.card.after
     return Answer(
         "norms",
@@ -42,12 +42,6 @@ def answer(subject: Subject) -> Answer:
         number_name=f"ten nearest that {_NAMES[_other(measured, distance)]} changes",
         draw={"norms": measured.figure},
     )
-
-
-def _odd(lengths: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The vectors that do not have the length 1, where others do; none where hardly any has it, which is chance."""
-    unit = np.abs(lengths - 1) < NORMALISED
-    return np.flatnonzero(~unit) if unit.mean() > _MIXED else np.zeros(0, np.int64)
 
 
 def _action(odd: NDArray[np.int64]) -> Action:
@@ -78,7 +72,8 @@ def judge(measured: Norms, limits: Thresholds, distance: str | None = None, *, d
     other = _other(measured, distance)
     changed: Estimate = measured.by_dot if other == "dot" else measured.by_l2
     size = f"{measured.median:.3g}" if measured.median < 1000 else f"{measured.median:,.0f}"
-    if measured.normalised:
+    odd = len(odd_lengths(measured.lengths))
+    if measured.normalised and not odd:
         one = "All vectors have the length" if measured.unit else "All vectors have one length,"
         sentence = f"{one} {size}: cosine, inner product and Euclidean distance give one order."
         return Verdict("ok", sentence, changed.value, changed.interval, 0.0, _evidence(measured, distance))
@@ -93,7 +88,6 @@ def judge(measured: Norms, limits: Thresholds, distance: str | None = None, *, d
         return Verdict("ok", sentence, changed.value, changed.interval, 0.0, evidence)
     used = f"the {_NAMES[other]} in use" if distance else _NAMES[other]
     sentence = f"{lengths}: {used} changes {changed.value:.0%} of the ten nearest by cosine."
-    odd = len(_odd(measured.lengths))
     if odd:
         share = f"{odd:,} of {measured.vectors:,} vectors ({odd / measured.vectors:.1%})"
         sentence += f" {share} do not have the length 1, and the others do."

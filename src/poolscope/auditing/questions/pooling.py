@@ -191,7 +191,7 @@ def _of_runtime(subject: Subject) -> Answer:
 
 def _lengths_table(subject: Subject, match: RuntimeMatch) -> dict[str, pa.Table]:
     """The vectors to be brought to length 1, where the others have it."""
-    if not _partly_normalised(match):
+    if not match.other_lengths:
         return {}
     rows = list(match.other_lengths)
     lengths = np.linalg.norm(np.asarray(subject.runtime, dtype=np.float64)[rows], axis=1)
@@ -293,11 +293,6 @@ def _below(match: RuntimeMatch, least: float, sentence: str) -> Verdict:
     return Verdict("watch", sentence, basis="estimate")
 
 
-def _partly_normalised(match: RuntimeMatch) -> bool:
-    """Have only some of the vectors another length than 1?"""
-    return 0 < len(match.other_lengths) < match.texts
-
-
 def _as_declared(match: RuntimeMatch, pooling: str, ids: list[str]) -> Finding:
     """The model's own vectors; how they are stored, or their lengths, may still change a ranking."""
     how = f" ({pooling} pooling)" if pooling else ""
@@ -319,8 +314,7 @@ def _as_declared(match: RuntimeMatch, pooling: str, ids: list[str]) -> Finding:
     elif "Normalize" in match.provenance["reference"]["after"] and not match.normalised:
         level = "watch"
         cost, whose, which = "no re-encoding: one division a vector", "your runtime does not", "your runtime's vectors"
-        if _partly_normalised(match):
-            count = len(match.other_lengths)
+        if count := len(match.other_lengths):
             which = f"the {count:,} of your runtime's vectors that are shorter or longer"
             whose = (
                 f"{count:,} of your runtime's {match.texts:,} ({count / match.texts:.1%}; texts "
@@ -466,7 +460,7 @@ def _evidence(match: RuntimeMatch) -> tuple[str, ...]:
     tests = [test for test in (match.own, *match.others[:_BARS]) if test.cosine.value is not None]
     cosines = ", ".join(f"{test.name} {_digits(test.mean)}" for test in tests)
     lengths = f"Their lengths run from {match.shortest:.3g} to {match.longest:.3g}"
-    some = f", and {len(match.other_lengths):,} of {match.texts:,} are not 1" if _partly_normalised(match) else ""
+    some = f", and {len(match.other_lengths):,} of {match.texts:,} are not 1" if match.other_lengths else ""
     evidence = [
         f"Cosines: {cosines}; with the vector of another text {(match.best or match.own).cosine.floor or 0:.3f}.",
         "They have length 1." if match.normalised else f"{lengths}{some}.",

@@ -18,6 +18,8 @@ from poolscope.numbers.streaming import text_marks
 # Draws of a text at most, and tokens that they have together unless a single one has more: the fewer tokens a text has,
 # the more its draws differ, and the less they cost.
 _MOST_DRAWS, _TOKENS = 8, 256
+# Of the mean of the text, what is left of that of a draw whose tokens cancel: it has no direction, and is left out.
+_CANCELLED = 1e-6
 
 
 class SamplingFloors(NamedTuple):
@@ -51,10 +53,14 @@ def _floor(cloud: NDArray[Any], seed: int) -> Array:
     scaled = u + np.sqrt(tokens) * F
     draws = int(np.clip(_TOKENS // tokens, 1, _MOST_DRAWS))
     times = np.random.default_rng(seed).multinomial(tokens, np.full(tokens, 1 / tokens), size=(draws, 2))
-    floor: Array = np.mean([_distances(scaled, *pair) for pair in times], axis=0)
+    times = times[(np.linalg.norm(times @ scaled, axis=2) > _CANCELLED * tokens).all(axis=1)]
     squares = (F * F).sum(axis=1)
+    expected = 2 * (1 - _mean_root(tokens) ** 2) * squares.sum()
+    if not len(times):
+        return np.full(2, expected / 4)
+    floor: Array = np.mean([_distances(scaled, *pair) for pair in times], axis=0)
     drawn = float((np.diff(np.sqrt(times), axis=1) ** 2 @ squares).mean())
-    return floor * (2 * (1 - _mean_root(tokens) ** 2) * squares.sum() / drawn) if drawn else floor
+    return floor * (expected / drawn) if drawn else floor
 
 
 def _distances(cloud: Array, w: Index, v: Index) -> tuple[float, float]:
