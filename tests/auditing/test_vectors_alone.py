@@ -168,6 +168,23 @@ def test_vectors_that_pass_are_held_against_their_model_next(tmp_path):
     assert (decision.action.kind, decision.action.command) == ("keep", f"poolscope audit {path} --reference MODEL")
 
 
+def test_copies_of_another_length_are_judged_too():
+    vectors = np.random.default_rng(0).normal(size=(100, 8))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    texts = [f"text {k}" for k in range(100)]
+    stored = np.concatenate([vectors, 3 * vectors[:40]])
+    answer = audit(stored, [*texts, *texts[:40]], distance="dot")["norms"]
+    assert "40 of 140 vectors" in answer.verdict.sentence
+    assert answer.verdict.level == "repair"
+
+
+def test_lengths_around_1_are_no_mixture():
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(400, 8))
+    vectors *= (np.exp(random.normal(0, 0.015, 400)) / np.linalg.norm(vectors, axis=1))[:, None]
+    assert "do not have the length 1" not in audit(vectors, distance="dot")["norms"].verdict.sentence
+
+
 def test_one_vector_of_another_length_among_thousands_is_counted():
     vectors = np.random.default_rng(0).normal(size=(3000, 8))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)

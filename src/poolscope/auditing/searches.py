@@ -50,6 +50,8 @@ _SHARE, _FEWEST, _MOST = 1 / 6, 60, 400
 _SHARE_OF_A_TABLE, _MOST_OF_A_TABLE = 1 / 2, 1000
 # Whole texts that are encoded anew for the user's queries, and tokens of the chunks that those which were cut become.
 MOST_TEXTS, _MOST_CUT = 200, 100_000
+# How far the share of texts with certain words may differ between those on trial and all.
+_ALIKE_SHARE = 0.2
 K = 10
 # Of the intervals of differences: an audit makes up to six trials, of which none shall pass by chance.
 LEVEL = 0.99
@@ -314,8 +316,9 @@ def stripping_trial(subject: Subject, shared: Boilerplate) -> Trial:
         return shared.parted(text)[1]
 
     task = cut_halves(subject, bare) if subject.queries is None else subject.anew
-    if isinstance(task, str):
-        return Trial(name, f"whether a search finds more without these words was not tried: {task}.")
+    reason = task if isinstance(task, str) else _other_share(subject, task, shared)
+    if isinstance(task, str) or reason:
+        return Trial(name, f"whether a search finds more without these words was not tried: {reason}.")
     if isinstance(task, QueryTask):
         texts = [bare(text) for text in task.task.documents]
         documents = _encoded_where_other(subject, task.vectors[1], task.task.documents, texts)
@@ -331,6 +334,19 @@ def stripping_trial(subject: Subject, shared: Boilerplate) -> Trial:
     ways = zip(task.vectors, reversed(searched), strict=True)
     before = task.task.mean_of([task.task.evaluation(task.task.rank(*way)) for way in ways])
     return task.compare(name, before, task.before, doing=doing)
+
+
+def _other_share(subject: Subject, task: SearchTask, shared: Boilerplate) -> str:
+    """Why a trial would mislead: many more or fewer of the texts on trial have these words than of all; else "".
+
+    So it is where the texts that have them are too short to be cut in two, or are those that queries ask for, while
+    the words tell them from the others.
+    """
+    texts = subject.texts or []
+    have = [np.mean([shared.parted(texts[k])[1] != texts[k] for k in some]) for some in (task.texts, subject.distinct)]
+    if abs(have[0] - have[1]) <= _ALIKE_SHARE:
+        return ""
+    return f"{have[0]:.0%} of the texts on trial have them, and {have[1]:.0%} of all"
 
 
 def _encoded_where_other(

@@ -22,10 +22,12 @@ def answer(subject: Subject) -> Answer:
     """The lengths, and the neighbours that cosine and the distance in use do not share."""
     if len(subject.distinct) < 3:
         return Answer.unchecked("norms", "neighbours need three different vectors or more")
-    measured = norms(subject.raw_vectors[subject.distinct], seed=subject.seed)
-    distance = None if subject.collection is None else subject.collection.distance
     lengths = np.linalg.norm(subject.raw_vectors, axis=1)
-    odd = odd_lengths(lengths)  # among copies too: all of them are to be written anew
+    odd = odd_lengths(lengths)
+    # Copies are left out, unless some vectors have another length, which those of copies may be: all are searched.
+    rows = np.arange(len(subject)) if len(odd) else subject.distinct
+    measured = norms(subject.raw_vectors[rows], seed=subject.seed)
+    distance = None if subject.collection is None else subject.collection.distance
     declared = subject.reference is not None and "Normalize" in subject.reference.card.after
     return Answer(
         "norms",

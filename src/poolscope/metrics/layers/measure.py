@@ -46,10 +46,10 @@ from poolscope.numbers.moments import text_moments
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 
-# Texts whose pairs are compared in every state, and how many of them are compared with each other at the most. All
-# pairs of 100 texts cost several passes; those within four groups of 25, a quarter of them, have intervals of the same
-# width (within a fiftieth) and the same coverage (simulated on docstrings and manuals, three states of MiniLM).
-_SOCM_TEXTS, _SOCM_GROUP = 100, 32
+# Texts whose pairs are compared in every state, how many of them are compared each with each, and the groups that more
+# are compared in. All pairs of 100 texts cost several passes; those within five groups of 20, a fifth of them, have
+# intervals of the same width and coverage (simulated on docstrings, three states of MiniLM).
+_SOCM_TEXTS, _SOCM_ALL, _SOCM_GROUP = 100, 32, 20
 # Distance from 1 to the next number; numpy does not know bfloat16.
 _PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 # Clouds of so many bytes stay in memory until their pairs are compared.
@@ -87,8 +87,8 @@ def layers(
         One a text, for the table; if left out those that were read with the texts, else their positions.
     socm_texts : int, optional
         SOCM compares all pairs of at most so many texts, drawn at random; 0 leaves it out. By default up to 100 texts
-        are drawn, and beyond 32 they are compared in random groups of at most that size: each pair is exact, the
-        interval is as narrow as that of all pairs, and the cost is about that of the pass itself.
+        are drawn, and more than 32 are compared in random groups of at most 20: each pair is exact, the interval is as
+        narrow as that of all pairs, and the cost is about that of the pass itself.
     seed : int
         Of that draw.
     progress : bool or callable, optional
@@ -496,7 +496,7 @@ class StateClouds:
     ) -> None:
         self._ids = ids
         drawn = np.random.default_rng(seed).permutation(len(ids))[: _SOCM_TEXTS if count is None else count]
-        groups = -(-len(drawn) // _SOCM_GROUP) if count is None else 1
+        groups = -(-len(drawn) // _SOCM_GROUP) if count is None and len(drawn) > _SOCM_ALL else 1
         self._group = np.full(len(ids), -1)  # of a text that was not drawn
         self._group[drawn] = np.arange(len(drawn)) % groups
         self._folder = Path(folder)
