@@ -47,9 +47,9 @@ from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
 
 # Texts whose pairs are compared in every state, how many of them are compared each with each, and the groups that more
-# are compared in. All pairs of 100 texts cost several passes; those within seven groups of 14 or 15 have
+# are compared in. All pairs of 100 texts cost several passes; those within five groups of 20, a fifth of them, have
 # intervals of the same width and coverage (simulated on docstrings, three states of MiniLM).
-_SOCM_TEXTS, _SOCM_ALL, _SOCM_GROUP = 100, 24, 16
+_SOCM_TEXTS, _SOCM_ALL, _SOCM_GROUP = 100, 32, 20
 # Distance from 1 to the next number; numpy does not know bfloat16.
 _PRECISION = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 # Clouds of so many bytes stay in memory until their pairs are compared.
@@ -87,7 +87,7 @@ def layers(
         One a text, for the table; if left out those that were read with the texts, else their positions.
     socm_texts : int, optional
         SOCM compares all pairs of at most so many texts, drawn at random; 0 leaves it out. By default up to 100 texts
-        are drawn, and more than 24 are compared in random groups of at most 16: each pair is exact, the interval is as
+        are drawn, and more than 32 are compared in random groups of at most 20: each pair is exact, the interval is as
         narrow as that of all pairs, and the cost is about that of the pass itself.
     seed : int
         Of that draw.
