@@ -332,12 +332,13 @@ def paired_interval(
             further = min(unseen or 0.0, _FURTHER * float(np.abs(differences[differences != 0]).mean()))
             low = _with_one_more(sign * differences, -further, level=level, draws=draws, seed=seed)
             ends[end] = sign * min(sign * ends[end], low)
+    method = f"wider of Student's t and studentised bootstrap over {unit}"
     if most is not None:
         low, high = (
             sign * _with_one_more(sign * differences, -most, level=level, draws=draws, seed=seed) for sign in (1, -1)
         )
-        ends = np.array([max(ends[0], low), min(ends[1], high)])
-    method = f"wider of Student's t and studentised bootstrap over {unit}{'' if most is None else ', within bounds'}"
+        if low > ends[0] or high < ends[1]:
+            ends, method = np.array([max(ends[0], low), min(ends[1], high)]), f"{method}, within bounds"
     return Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", method)
 
 
