@@ -1,0 +1,1 @@
+"""The commands of the lab: each parses, calls the library, and prints."""

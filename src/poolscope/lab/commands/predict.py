@@ -1,0 +1,107 @@
+"""`poolscope lab predict`: does what is known of the clouds predict what pooling costs?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from poolscope.cli import arguments
+from poolscope.cli.arguments import argument, option, to_figure, to_folder
+from poolscope.errors import InputError
+from poolscope.show.screen import Screen, digits, tell
+
+if TYPE_CHECKING:
+    from poolscope.evaluation import RetrievalTask
+    from poolscope.lab.predict import CostPrediction, Predictor
+
+BUILTIN = ("builtin:manuals", "builtin:docstrings")
+
+
+@arguments.encoder_options(without=("role", "revision"))
+def predict(
+    models: Annotated[list[str], argument("MODEL...", "Hub names, folders, built-in models, or NAME=SOURCE.")],
+    output: Annotated[Path, to_folder("Folder of the cells; those it holds are not measured again.", "--output", "-o")],
+    corpus: Annotated[
+        list[str] | None,
+        option("FOLDER", "texts.jsonl and queries.jsonl, or a built-in corpus; may be repeated.", "--corpus"),
+    ] = None,
+    layers: Annotated[str | None, option("0,2,…", "Layers of each model as further points.")] = None,
+    limit: Annotated[int | None, option("N", "At most so many queries of a corpus.", min=10)] = 200,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
+    figure: Annotated[Path | None, to_figure("Draw cost against SOCM: .html, .png, .svg.")] = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """Pooling cost of models × corpora beside what the texts alone tell: SOCM, trace, length, and others.
+
+    ρ is Spearman's, its p shuffles whole corpora or whole models. A skill above 0 predicts the cost of a model family,
+    or of a corpus, that the line was not fitted on; its p is corrected for all quantities.
+    """
+    from poolscope.lab.predict import measure_all, predict_cost
+
+    screen = Screen(json)
+    named = {each.partition("=")[0]: each.partition("=")[2] or each for each in models}
+    tasks = {Path(place).name if ":" not in place else place: _task(place, limit, seed) for place in corpus or BUILTIN}
+    chosen = arguments.parse_layers(layers)
+    cells = measure_all(named, tasks, output, layers=chosen, seed=seed, say=tell, **options)
+    result = predict_cost(cells, seed=seed)
+    print_result(result, screen)
+    result.save_cells(output / "cells.csv")
+    screen.name_written(output / "cells.csv")
+    screen.put_result(result, json=json, table=output / "predictors.csv", figure=figure)
+
+
+def _task(place: str, limit: int | None, seed: int) -> Callable[[], RetrievalTask]:
+    """What reads a corpus with its queries when it is needed."""
+    from poolscope.evaluation import query_task
+    from poolscope.evaluation.reading import summary_body_task
+
+    if place == "builtin:docstrings":
+        return partial(summary_body_task, limit=limit, seed=seed)
+    if place == "builtin:manuals":
+        return partial(query_task, place, place, limit=limit, seed=seed)
+    files = [Path(place) / name for name in ("texts.jsonl", "queries.jsonl")]
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise InputError(f"--corpus {place}: has no {missing[0]}. Name a folder with texts.jsonl and queries.jsonl.")
+    return partial(query_task, *map(str, files), limit=limit, seed=seed)
+
+
+def _slope(each: Predictor) -> str:
+    ends = (each.slope, each.slope_low, each.slope_high)
+    return "–" if None in ends else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends).replace("-", "−")
+
+
+def print_result(result: CostPrediction, screen: Screen) -> None:
+    """What is seen in words, and one row a quantity."""
+    from poolscope.lab.predict import QUANTITIES
+
+    screen.print_seen(result)
+    counts = f"{len(result.points)} points of {len(result.families)} families × {len(result.corpora)} corpora"
+    screen.print(counts, style="dim")
+    headings = (
+        "quantity",
+        "ρ over corpora",
+        "p",
+        "ρ over points",
+        "p",
+        "skill, new family",
+        "skill, new corpus",
+        "p",
+        "slope",
+    )
+    rows = [
+        [
+            QUANTITIES[each.name],
+            *(
+                digits(value, 2).replace("-", "−")
+                for value in (each.over_corpora, each.corpora_p, each.over_points, each.points_p)
+            ),
+            *(digits(value, 2).replace("-", "−") for value in (each.new_family, each.new_corpus, each.skill_p)),
+            _slope(each),
+        ]
+        for each in result.predictors
+    ]
+    screen.print_rows(headings, rows, words=1)

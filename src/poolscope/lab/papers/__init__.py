@@ -1,0 +1,1 @@
+"""The papers, figure by figure: what they publish, what is measured beside it, and what that needs."""

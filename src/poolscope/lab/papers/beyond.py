@@ -1,0 +1,208 @@
+"""What would settle the SOCM paper: other distances, higher moments, other poolings, and controls that keep the means.
+
+Its critics ask whether SOCM says more than concentration, and whether its conclusions hang on the distance that was
+chosen. Each control changes the clouds of a model and leaves every mean as it is, so that whatever follows is not the
+mean's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+from poolscope.lab.interventions import match_traces, scale_each
+from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
+from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.quality import correlations, points, spearman
+from poolscope.lab.transport import exact_wasserstein, surrogate_factor
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import socm_pair
+from poolscope.numbers.intervals import mean_estimate, pair_estimate
+from poolscope.numbers.moments import unit_mean_factor
+from poolscope.numbers.pooling import SifPooling
+from poolscope.stores.cache import cached_clouds
+
+Array = NDArray[np.float64]
+_PAIRS = 200  # pairs that are looked at one by one
+_RIDGE = 0.01  # of the mean eigenvalue, where a distance needs all of them above 0
+_AXES = 3  # principal axes of a text whose third and fourth moments are taken
+_TARGET = 1.0  # the concentration ratio to which all texts of all models are scaled
+
+
+def _clouds(material: Material) -> TokenClouds:
+    return cached_clouds(material.model(), texts_of(material), options=material.options, enabled=material.cache)
+
+
+def _drawn(material: Material, count: int) -> list[tuple[int, int]]:
+    """Different pairs of texts, at random."""
+    i, j = np.triu_indices(count, 1)
+    chosen = np.random.default_rng(material.seed).permutation(len(i))[:_PAIRS]
+    return [(int(i[k]), int(j[k])) for k in chosen]
+
+
+# -- other distances of covariances -------------------------------------------------------------------------------
+
+
+def covariance_distances(F: Array, G: Array) -> dict[str, float]:
+    """Bures, Frobenius, log-Euclidean and Jeffreys distance of FᵀF and GᵀG, in the space that both span.
+
+    >>> one = covariance_distances(np.eye(2), 2 * np.eye(2))
+    >>> round(one["bures"], 6), round(one["frobenius"], 6)
+    (2.0, 4.242641)
+    """
+    axes = np.linalg.svd(np.concatenate([F, G]), full_matrices=False)[2]
+    left, right = (factor @ axes.T for factor in (F, G))
+    first, second = left.T @ left, right.T @ right
+    crossed = np.linalg.svd(left @ right.T, compute_uv=False).sum()
+    ridge = _RIDGE * (np.trace(first) + np.trace(second)) / (2 * len(axes)) * np.eye(len(axes))
+    logs, inverses = [], []
+    for matrix in (first + ridge, second + ridge):
+        values, vectors = np.linalg.eigh(matrix)
+        logs.append((vectors * np.log(values)) @ vectors.T)
+        inverses.append((vectors / values) @ vectors.T)
+    jeffreys = np.trace(inverses[1] @ (first + ridge)) + np.trace(inverses[0] @ (second + ridge)) - 2 * len(axes)
+    return {
+        "bures": float(np.trace(first) + np.trace(second) - 2 * crossed),
+        "frobenius": float(np.linalg.norm(first - second)),
+        "log-Euclidean": float(np.linalg.norm(logs[0] - logs[1])),
+        "Jeffreys": float(jeffreys / 2),
+    }
+
+
+def other_distances(material: Material) -> Outcome:
+    """Do conclusions hang on Bures? Other distances of the same covariances, and the order of the pairs by each."""
+    clouds = _clouds(material)
+    values: dict[str, list[float]] = {}
+    for i, j in _drawn(material, len(clouds)):
+        (u, F), (v, G) = unit_mean_factor(clouds[i]), unit_mean_factor(clouds[j])
+        values.setdefault("d_mu", []).append(float((u - v) @ (u - v)) / 4)
+        for name, distance in covariance_distances(F, G).items():
+            values.setdefault(name, []).append(distance)
+    near = 1 - np.array(values.pop("d_mu"))
+    columns = {name: np.array(own) for name, own in values.items()}
+    return Outcome(
+        [
+            {
+                "distance": name,
+                "mean": mean_estimate(own),
+                "order_as_bures": spearman(own, columns["bures"]),
+                "collapse_order_as_bures": spearman(near * own, near * columns["bures"]),
+            }
+            for name, own in columns.items()
+        ]
+    )
+
+
+# -- beyond second order ------------------------------------------------------------------------------------------
+
+
+def axis_moments(factor: Array) -> tuple[float, float]:
+    """|skewness| and excess kurtosis of the tokens along the first principal axes of a text, means over axes."""
+    along = np.linalg.svd(factor, full_matrices=False)
+    scores = along[0][:, :_AXES] * along[1][:_AXES]
+    scaled = scores / np.maximum(scores.std(axis=0), 1e-300)
+    return float(np.abs((scaled**3).mean(axis=0)).mean()), float((scaled**4).mean(axis=0).mean() - 3)
+
+
+def higher_moments(material: Material) -> Outcome:
+    """Third and fourth moments of the tokens, beside lists at random with the same mean and covariance."""
+    clouds = _clouds(material)
+    factors = {k: unit_mean_factor(clouds[k])[1] for k in range(len(clouds)) if len(clouds[k]) > _AXES + 1}
+    fresh = {k: surrogate_factor(F, np.random.default_rng([material.seed, k])) for k, F in factors.items()}
+    real, chance = (np.array([axis_moments(F) for F in own.values()]) for own in (factors, fresh))
+    return Outcome(
+        [
+            {"moment": name, "value": mean_estimate(real[:, k]), "same_covariance": mean_estimate(chance[:, k])}
+            for k, name in enumerate(("third, |skewness|", "fourth, excess kurtosis"))
+        ]
+    )
+
+
+# -- other poolings -----------------------------------------------------------------------------------------------
+
+
+def weighted_poolings(material: Material) -> Outcome:
+    """SOCM where the pooling weighs its tokens: by inverse frequency (SIF), by their length, by their place."""
+    clouds = _clouds(material)
+    pairs = _drawn(material, len(clouds))
+    ways: dict[str, Any] = {
+        "mean": lambda k: None,
+        "norm": lambda k: np.linalg.norm(clouds[k], axis=1),
+        "place 1/i": lambda k: 1 / np.arange(1, len(clouds[k]) + 1),
+    }
+    notes: tuple[str, ...] = ()
+    try:
+        sif = SifPooling().fit(clouds)
+        ways["SIF"] = lambda k: sif.weights(np.asarray(clouds.token_ids(k)))
+    except InputError as error:
+        notes = (f"SIF was not tried: {error}",)
+    rows = []
+    for name, weights in ways.items():
+        scored = [socm_pair(clouds[i], clouds[j], x_weights=weights(i), y_weights=weights(j)) for i, j in pairs]
+        values = np.array([each.socm for each in scored])
+        i, j = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
+        rows.append(
+            {
+                "pooling": name,
+                "socm": pair_estimate(values, i, j),
+                "d_mu": float(np.mean([each.mean_distance for each in scored])),
+                "d_sigma": float(np.mean([each.covariance_distance for each in scored])),
+            }
+        )
+    return Outcome(rows, notes=notes)
+
+
+# -- controls -----------------------------------------------------------------------------------------------------
+
+
+def controls(material: Material) -> Outcome:
+    """SOCM as it is, at matched and at random concentration, with other higher moments, and with the words shuffled."""
+    texts, clouds = texts_of(material), _clouds(material)
+    random = np.random.default_rng(material.seed)
+    factors = np.exp(random.normal(size=len(clouds)) * 0.5)
+    shuffled = [" ".join(random.permutation(text.split())) for text in texts.texts]
+    variants = {
+        "as it is": clouds,
+        "matched": match_traces(clouds, target=_TARGET),
+        "random": scale_each(clouds, factors),
+        "words shuffled": material.model().encode(shuffled)[-1],
+    }
+    rows: list[Row] = [{"control": name, "socm": socm(own).estimate} for name, own in variants.items()]
+    pairs = _drawn(material, len(clouds))[:30]
+    scaled = {k: unit_mean_factor(clouds[k]) for pair in pairs for k in pair}
+    exact, other = [], []
+    for i, j in pairs:
+        exact.append(exact_wasserstein(clouds[i], clouds[j]))
+        made = [
+            mean + surrogate_factor(F, np.random.default_rng([material.seed, k])) * np.sqrt(len(F))
+            for k, (mean, F) in ((k, scaled[k]) for k in (i, j))
+        ]
+        other.append(exact_wasserstein(*made))
+    moved = {"transport": mean_estimate(np.array(exact)), "transport_after": mean_estimate(np.array(other))}
+    rows.append({"control": "other higher moments", **moved})
+    together = {_column(row["control"]): row["socm"].value for row in rows if "socm" in row}
+    return Outcome([*rows, together])
+
+
+def _column(control: str) -> str:
+    return "socm_" + control.replace(" ", "_")
+
+
+def controls_and_quality(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """Does SOCM still go with quality over models once concentration is matched, or drawn at random?"""
+    names = tuple(_column(name) for name in ("as it is", "matched", "random", "words shuffled"))
+    found = points(rows, names)
+    return [*found, *correlations(found, names)]
+
+
+KINDS: dict[str, Kind] = {
+    "distances": other_distances,
+    "moments": higher_moments,
+    "poolings": weighted_poolings,
+    "controls": controls,
+}

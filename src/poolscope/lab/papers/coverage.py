@@ -1,0 +1,147 @@
+"""What of the five documents is covered, item by item, and whether what each item points to is there.
+
+`coverage.csv` has one row an item of the papers, their reviews and their summaries: its grade when the work began, its
+grade now, what shows it, and what is missing. A: done and verified; B: done otherwise; C: partly; D: absent; N: no
+matter for software. A row is shown by entries of a paper, tests, public names, commands or pages.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from poolscope.errors import InputError
+
+GRADES = {"A": "done and verified", "B": "done otherwise", "C": "partly", "D": "absent", "N": "no matter for software"}
+DOCUMENTS = {
+    "000": "Hara et al. 2026, the SOCM paper",
+    "001": "a review of it",
+    "002": "a news article on it",
+    "003": "Zhou et al. 2025, length collapse",
+    "004": "a summary of Yamagiwa and Shimodaira 2024, norm and variance",
+}
+PAGE = "coverage.md"
+_ABOUT = (
+    "This page goes through the papers item by item. You need it when you ask whether something of a paper is here. "
+    "You will see a grade, what shows it, and what is missing. `poolscope lab paper coverage` checks it and writes it."
+)
+_GRADED = (
+    "A grade is about the software: an item that needs a model or a data set that is not here is done where a command "
+    "measures it as soon as they are."
+)
+_SOURCES = Path(__file__).resolve().parents[4]  # the checkout, where there is one: tests and pages are looked for there
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of a document."""
+
+    id: str
+    section: str
+    item: str
+    before: str
+    after: str
+    proof: str
+    reason: str
+
+    @property
+    def proofs(self) -> list[tuple[str, str]]:
+        """What shows it: (kind, name), such as ("entry", "socm/figure-3")."""
+        return [(kind, name) for kind, _, name in (part.partition(":") for part in self.proof.split("; ") if part)]
+
+
+def items() -> tuple[Item, ...]:
+    """All items, in the order of the documents."""
+    lines = files(__package__).joinpath("coverage.csv").read_text(encoding="utf-8").splitlines()
+    return tuple(Item(**row) for row in csv.DictReader(lines))
+
+
+def missing_proofs(listed: Iterable[Item]) -> list[str]:
+    """What items point to that is not there, and items without what they need: a proof for A, else a reason."""
+    faults = []
+    for item in listed:
+        if item.after == "A" and not item.proofs:
+            faults.append(f"{item.id}: done, and nothing shows it")
+        if item.after in ("B", "C", "D") and not item.reason:
+            faults.append(f"{item.id}: not done, and no reason")
+        faults += [f"{item.id}: there is no {kind} {name}" for kind, name in item.proofs if not is_there(kind, name)]
+    return faults
+
+
+def is_there(kind: str, name: str) -> bool:
+    """Whether an entry, a test, a public name, a command or a page exists; an installed package has no tests to check.
+
+    >>> is_there("entry", "socm/figure-3"), is_there("entry", "socm/figure-99"), is_there("name", "socm")
+    (True, False, True)
+    """
+    match kind:
+        case "entry":
+            from poolscope.lab.papers.catalogue import PAPERS
+
+            paper, _, key = name.partition("/")
+            return paper in PAPERS and key in {entry.key for entry in PAPERS[paper].entries}
+        case "name":
+            import poolscope
+
+            return hasattr(poolscope, name)
+        case "command":
+            return name in _commands()
+        case "test":
+            path, _, function = name.partition("::")
+            if not (_SOURCES / "tests").is_dir():
+                return True
+            file = _SOURCES / path
+            return file.is_file() and (not function or f"def {function}(" in file.read_text(encoding="utf-8"))
+        case "page":
+            return not (_SOURCES / "docs").is_dir() or (_SOURCES / "docs" / name).is_file()
+    raise InputError(f"coverage.csv: received the proof {kind}:{name}; allowed: entry, name, command, test, page.")
+
+
+def _commands() -> set[str]:
+    from poolscope.cli import COMMANDS, GROUPS, rows_in
+
+    return {row.name for rows in (COMMANDS, *map(rows_in, GROUPS)) for row in rows}
+
+
+def counts(listed: Sequence[Item]) -> list[dict[str, str]]:
+    """Grades by document, before and now."""
+    rows = []
+    for document in (*DOCUMENTS, "all"):
+        own = [item for item in listed if document == "all" or item.id.startswith(document)]
+        before, after = Counter(item.before for item in own), Counter(item.after for item in own)
+        grades = {grade: f"{before[grade]} → {after[grade]}" for grade in GRADES}
+        rows.append({"document": document, **grades, "items": str(len(own))})
+    return rows
+
+
+def page(listed: Sequence[Item]) -> str:
+    """The page of the documentation: counts, then every item with its grade and what shows it or what is missing."""
+    lines = [
+        "# What is covered",
+        "",
+        _ABOUT,
+        "",
+        f"{_GRADED} {' '.join(f'{grade}: {words}.' for grade, words in GRADES.items())}",
+        "",
+        "| document | " + " | ".join(GRADES) + " | items |",
+        "|---" * (len(GRADES) + 2) + "|",
+        *(f"| {' | '.join(row.values())} |" for row in counts(listed)),
+    ]
+    for document, words in DOCUMENTS.items():
+        lines += ["", f"## {document}: {words}", "", "| id | item | grade | shown by | missing |", f"|{'---|' * 5}"]
+        for item in listed:
+            if item.id.startswith(document):
+                grade = item.after if item.after == item.before else f"{item.before} → {item.after}"
+                shown = ", ".join(f"`{_short(kind, name)}`" for kind, name in item.proofs)
+                cells = (item.id, f"{item.section}: {item.item}", grade, shown, item.reason)
+                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(kind: str, name: str) -> str:
+    """A proof as the page shows it: the function of a test, a command with the name of the program."""
+    return name.rpartition("::")[2].rpartition("/")[2] if kind == "test" else f"{kind} {name}"

@@ -1,0 +1,231 @@
+"""Drawings of the papers, each from rows of plain numbers: lines by panel, heat maps, clouds of points, bars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from poolscope.errors import require
+from poolscope.lab.papers.cell import Row, row_estimate
+from poolscope.show.charts import COLOURS, GREY, error_bars, style
+
+_MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
+_PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
+_SCALE = "Viridis"
+
+
+def _values(rows: Sequence[Row], column: str) -> list[Any]:
+    return list(dict.fromkeys(row[column] for row in rows if row.get(column) is not None))
+
+
+def _name(row: Row, by: Sequence[str]) -> str:
+    return " · ".join(str(row[column]) for column in by if row.get(column) is not None)
+
+
+def _panels(titles: Sequence[str], *, rows: int = 1, **looks: Any) -> Any:
+    columns = -(-len(titles) // rows)
+    return require("plotly.subplots", "report").make_subplots(
+        rows=rows, cols=columns, subplot_titles=list(titles), horizontal_spacing=0.24 / columns, **looks
+    )
+
+
+def lines(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    panels: Mapping[str, str],
+    by: Sequence[str] = ("model",),
+    title: str,
+    across: str,
+    level: float | None = None,
+) -> Any:
+    """A panel a quantity, a line a model (or what `by` names), bars for intervals; `level`: a line to compare with."""
+    go = require("plotly.graph_objects", "report")
+    shown = {name: words for name, words in panels.items() if any(row.get(name) is not None for row in rows)} or panels
+    figure = _panels(list(shown.values()))
+    names = list(dict.fromkeys(_name(row, by) for row in rows if row.get(x) is not None))
+    for number, name in enumerate(names):
+        own = [row for row in rows if row.get(x) is not None and _name(row, by) == name]
+        for column, quantity in enumerate(shown, 1):
+            known = [row for row in own if row.get(quantity) is not None]
+            trace = go.Scatter(
+                x=[row[x] for row in known],
+                y=[row[quantity] for row in known],
+                error_y=error_bars([row_estimate(row, quantity) for row in known]),
+                mode="lines+markers",
+                name=name,
+                legendgroup=name,
+                showlegend=column == 1,
+                line={"color": COLOURS[number % len(COLOURS)]},
+            )
+            figure.add_trace(trace, 1, column)
+    style(figure, title=title, width=_PANEL * len(shown) + _SIDES, height=_HEIGHT)
+    figure.update_xaxes(title_text=across)
+    if level is not None:
+        figure.add_hline(y=level, line={"color": GREY, "width": 1, "dash": "dot"})
+    return figure
+
+
+def heat(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    value: str,
+    title: str,
+    across: str,
+    along: str,
+    panel: str | None = None,
+    words: str = "",
+) -> Any:
+    """A map of one number over two others, a panel a model where `panel` names a column."""
+    go = require("plotly.graph_objects", "report")
+    known = [row for row in rows if row.get(value) is not None]
+    panels = _values(known, panel) if panel else [""]
+    figure = _panels([str(name) for name in panels])
+    for number, name in enumerate(panels, 1):
+        own = [row for row in known if panel is None or row[panel] == name]
+        places = {(row[x], row[y]): row[value] for row in own}
+        columns, lanes = _values(own, x), _values(own, y)
+        trace = go.Heatmap(
+            x=columns,
+            y=lanes,
+            z=[[places.get((column, lane)) for column in columns] for lane in lanes],
+            coloraxis="coloraxis",
+            texttemplate="%{z:.3g}" if len(columns) * len(lanes) <= 100 else None,
+        )
+        figure.add_trace(trace, 1, number)
+    width = _PANEL * max(len(panels), 1) + _SIDES + 100
+    style(figure, title=title, width=width, height=_HEIGHT)
+    figure.update_layout(coloraxis={"colorscale": _SCALE, "colorbar": {"title": {"text": words}}})
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along, col=1)
+    return figure
+
+
+def dots(
+    rows: Sequence[Row], *, marks: Mapping[str, str], title: str, across: str, by: Sequence[str] = ("model",)
+) -> Any:
+    """A line a model: numbers side by side, such as ours with its interval and the printed one."""
+    go = require("plotly.graph_objects", "report")
+    rows = [row for row in rows if _name(row, by)]
+    names = list(dict.fromkeys(_name(row, by) for row in rows))
+    figure = go.Figure()
+    for number, (column, words) in enumerate(marks.items()):
+        known = [row for row in rows if row.get(column) is not None]
+        figure.add_trace(
+            go.Scatter(
+                x=[row[column] for row in known],
+                y=[_name(row, by) for row in known],
+                error_x=error_bars([row_estimate(row, column) for row in known]),
+                mode="markers",
+                name=words,
+                marker={"size": 9, "symbol": _MARKS[number] + "-open" * (number > 0), "color": COLOURS[number]},
+            )
+        )
+    style(figure, title=title, width=760, height=_LINE * len(names) + 190)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
+    return figure
+
+
+def points(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    title: str,
+    across: str,
+    along: str,
+    panel: str = "model",
+    colour: str | None = None,
+    by: str | None = None,
+    size: float = 4,
+) -> Any:
+    """Points in a panel a model: coloured by a number (with histograms on both margins), or by a name."""
+    go = require("plotly.graph_objects", "report")
+    known = [row for row in rows if row.get(x) is not None and row.get(y) is not None]
+    panels = _values(known, panel) or [""]
+    figure = _panels([str(name) for name in panels])
+    for number, name in enumerate(panels, 1):
+        own = [row for row in known if row.get(panel) == name or name == ""]
+        groups = _values(own, by) if by else [None]
+        for group_number, group in enumerate(groups):
+            members = [row for row in own if by is None or row[by] == group]
+            look: dict[str, Any] = {"size": [row.get("size", size) for row in members]}
+            if colour is not None:
+                look |= {"color": [row[colour] for row in members], "coloraxis": "coloraxis"}
+            else:
+                look |= {"color": COLOURS[group_number % len(COLOURS)], "symbol": _MARKS[group_number % len(_MARKS)]}
+            trace = go.Scatter(
+                x=[row[x] for row in members],
+                y=[row[y] for row in members],
+                text=[str(row.get("text", "")) for row in members],
+                mode="markers",
+                marker=look,
+                name=str(group or ""),
+                legendgroup=str(group),
+                showlegend=by is not None and number == 1,
+            )
+            figure.add_trace(trace, 1, number)
+        if colour is not None:
+            _add_margins(figure, own, x, y, number)
+    style(figure, title=title, width=_PANEL * len(panels) + _SIDES + 100, height=_HEIGHT)
+    if colour is not None:
+        figure.update_layout(coloraxis={"colorscale": _SCALE, "colorbar": {"title": {"text": colour}}})
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along, col=1)
+    return figure
+
+
+def _add_margins(figure: Any, rows: Sequence[Row], x: str, y: str, column: int) -> None:
+    """Histograms of both numbers along the edges of a panel, as thin lines inside it."""
+    import numpy as np
+
+    go = require("plotly.graph_objects", "report")
+    ends = [(min(row[name] for row in rows), max(row[name] for row in rows)) for name in (x, y)]
+    for name, upright in ((x, False), (y, True)):
+        counts, edges = np.histogram([row[name] for row in rows], bins=30)
+        centres = (edges[1:] + edges[:-1]) / 2
+        low, high = ends[0] if upright else ends[1]
+        heights = high + (high - low or 1.0) * 0.25 * counts / max(counts.max(), 1)
+        places = (heights, centres) if upright else (centres, heights)
+        line = {"color": GREY, "width": 1, "shape": "hv" if not upright else "vh"}
+        trace = go.Scatter(x=places[0], y=places[1], mode="lines", line=line, showlegend=False, hoverinfo="skip")
+        figure.add_trace(trace, 1, column)
+
+
+def bars(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    y: str,
+    by: Sequence[str],
+    title: str,
+    across: str,
+    along: str,
+    panel: str | None = None,
+) -> Any:
+    """Bars side by side, a colour for what `by` names, with their intervals; a panel a model where `panel` says so."""
+    go = require("plotly.graph_objects", "report")
+    known = [row for row in rows if row.get(y) is not None]
+    panels = _values(known, panel) if panel else [""]
+    figure = _panels([str(name) for name in panels])
+    names = list(dict.fromkeys(_name(row, by) for row in known))
+    for column, place in enumerate(panels, 1):
+        for number, name in enumerate(names):
+            own = [row for row in known if _name(row, by) == name and (panel is None or row[panel] == place)]
+            trace = go.Bar(
+                x=[str(row[x]) for row in own],
+                y=[row[y] for row in own],
+                error_y=error_bars([row_estimate(row, y) for row in own]),
+                name=name,
+                legendgroup=name,
+                showlegend=column == 1,
+                marker_color=COLOURS[number % len(COLOURS)],
+            )
+            figure.add_trace(trace, 1, column)
+    style(figure, title=title, width=_PANEL * len(panels) + _SIDES + 200, height=_HEIGHT)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along, col=1)
+    return figure

@@ -1,0 +1,67 @@
+"""The models of the papers: what they are called there, where they lie, and what they were tuned from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for."""
+
+    name: str
+    hub: str
+    family: str = ""
+    parent: str | None = None
+    advice: str = ""
+
+    @property
+    def address(self) -> str:
+        """Where it can be fetched from."""
+        return f"{HUB}/{self.hub}"
+
+    @property
+    def file(self) -> str:
+        """What a local copy is called: the last part of the hub name."""
+        return self.hub.rpartition("/")[2]
+
+
+_PICKLED = "The hub has its weights as a pickle only: pass --allow-pickle, or convert them to safetensors first."
+SOCM_MODELS = (
+    Checkpoint("BERT", "google-bert/bert-base-uncased", "BERT"),
+    Checkpoint("Unsup-SimCSE-mean", "h-tomo/unsup-simcse-bert-base-uncased-mean", "BERT", "BERT"),
+    Checkpoint("E5 base", "intfloat/e5-base-v2", "BERT", "BERT"),
+    Checkpoint("GTE base", "thenlper/gte-base", "BERT", "BERT"),
+    Checkpoint("MiniLM", "microsoft/MiniLM-L12-H384-uncased", "MiniLM", advice=_PICKLED),
+    Checkpoint("all-MiniLM-L12-v2", "sentence-transformers/all-MiniLM-L12-v2", "MiniLM", "MiniLM"),
+    Checkpoint("E5 small", "intfloat/e5-small-v2", "MiniLM", "MiniLM"),
+    Checkpoint("GTE small", "thenlper/gte-small", "MiniLM", "MiniLM"),
+    Checkpoint("MPNet", "microsoft/mpnet-base", "MPNet", advice=_PICKLED),
+    Checkpoint("all-mpnet-base-v2", "sentence-transformers/all-mpnet-base-v2", "MPNet", "MPNet"),
+    Checkpoint("nomic-bert-2048", "nomic-ai/nomic-bert-2048", "Nomic"),
+    Checkpoint("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", "Nomic", "nomic-bert-2048"),
+)
+LENGTH_MODELS = (
+    Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa"),
+    Checkpoint("GTR", "sentence-transformers/gtr-t5-base", "T5"),
+    Checkpoint("GIST", "avsolatorio/GIST-small-Embedding-v0", "BERT"),
+    Checkpoint("BGE", "BAAI/bge-base-en-v1.5", "BERT"),
+    Checkpoint(
+        "E5",
+        "dwzhu/e5-base-4k",
+        "BERT",
+        advice="Up to 512 tokens its authors multiply the position ids by 8; plain positions give other vectors.",
+    ),
+)
+LLM_MODELS = (
+    Checkpoint("bge-multilingual-gemma2", "BAAI/bge-multilingual-gemma2", "Gemma 2"),
+    Checkpoint("NV-Embed-v2", "nvidia/NV-Embed-v2", "Mistral"),
+    Checkpoint("e5-mistral-7b-instruct", "intfloat/e5-mistral-7b-instruct", "Mistral"),
+)
+NORM_MODELS = (
+    Checkpoint("BERT", "google-bert/bert-base-uncased", "post-norm"),
+    Checkpoint("RoBERTa", "FacebookAI/roberta-base", "post-norm"),
+    Checkpoint("GPT-2", "openai-community/gpt2", "pre-norm"),
+)

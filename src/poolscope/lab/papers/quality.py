@@ -1,0 +1,135 @@
+"""SOCM against the quality of the models (§7): scores as a table or mteb's folder, correlations over models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from poolscope.errors import InputError
+from poolscope.lab.correlate.model_records import ModelRecords
+from poolscope.lab.papers.cell import Cell, Material, Ours, Outcome, Row, row_estimate
+from poolscope.lab.papers.models import SOCM_MODELS
+from poolscope.numbers.intervals import LEVEL, Estimate, Interval
+from poolscope.results import cells
+
+PREDICTORS = ("socm", "concentration_ratio", "d_mu")
+_PRINTED = {"socm": ("SOCM", "all models"), "concentration_ratio": ("S(X)/‖μ(X)‖²",)}
+_FEWEST, _DRAWS = 4, 2_000
+
+
+def model_scores(material: Material) -> Outcome:
+    """The score of every model: its one number, or the mean over its tasks."""
+    records = material.data
+    if not isinstance(records, ModelRecords):
+        raise InputError("this measurement needs scores of models. Pass a table or a folder of results.")
+    rows = []
+    for record in records.records:
+        if record.numbers:
+            score = float(np.mean(list(record.numbers.values())))
+            rows.append({"scored": record.name, "aliases": "; ".join(record.aliases), "score": score})
+    return Outcome(rows, notes=records.notes)
+
+
+def quality(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """SOCM, the concentration ratio and d_μ of every model beside its score, and how each goes with it over models.
+
+    Spearman's ρ with a bootstrap over models and a permutation p, and the difference of the first two, which is what
+    the claim that SOCM predicts better rests on.
+    """
+    found = points(rows, PREDICTORS)
+    return [*found, *correlations(found, PREDICTORS)]
+
+
+def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
+    """Spearman's ρ of each predictor with quality over models, and the difference of the first two; none for few."""
+    if len(found) < _FEWEST:
+        return []
+    score = np.array([point["quality"] for point in found])
+    values = {name: np.array([point[name] for point in found]) for name in predictors}
+    draws = np.random.default_rng(0).integers(0, len(found), size=(_DRAWS, len(found)))
+    drawn = {name: np.array([spearman(own[draw], score[draw]) for draw in draws]) for name, own in values.items()}
+    rho = {name: spearman(own, score) for name, own in values.items()}
+    rows: list[Row] = [
+        {"predictor": name, "rho": _estimate(rho[name], drawn[name]), "p": _permuted(values[name], score)}
+        for name in predictors
+    ]
+    first, second = predictors[:2]
+    gap = _estimate(rho[first] - rho[second], drawn[first] - drawn[second])
+    rows.append({"predictor": f"{first} − {second}", "rho": gap})
+    return [{**cells(row), "models": len(found)} for row in rows]
+
+
+def over_models(rows: Sequence[Row]) -> list[Row]:
+    """Spearman's ρ over models of the concentration ratio with SOCM, on the published scale and by the trace."""
+    measured = [row for row in rows if "compatible" in row]
+    if len(measured) < _FEWEST:
+        return []
+    ratio = np.array([row["concentration_ratio"] for row in measured])
+    found = []
+    for name in ("socm", "socm_trace"):
+        values = np.array([row[name] for row in measured])
+        rho = {"predictor": f"concentration_ratio and {name}", "rho": spearman(ratio, values)}
+        found.append({**rho, "p": _permuted(ratio, values), "models": len(measured)})
+    return found
+
+
+def points(rows: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
+    """The models that have a score and every predictor."""
+    known = {model.name: model for model in SOCM_MODELS}
+    scores = {name: row["score"] for row in rows if "scored" in row for name in _spellings(row)}
+    found: list[Row] = []
+    for row in rows:
+        if any(row.get(name) is None for name in predictors):
+            continue
+        model = known.get(row["model"])
+        called = [row["model"], *([] if model is None else [model.hub, model.file])]
+        score = next((scores[name.lower()] for name in called if name.lower() in scores), None)
+        if score is not None:
+            family = "others" if model is None else model.family
+            numbers = {name: row[name] for name in ("model", *predictors)}
+            found.append({**numbers, "family": family, "quality": score, "text": row["model"]})
+    return found
+
+
+def _spellings(row: Row) -> list[str]:
+    """A model as ORGANISATION/NAME, as mteb's folders write it, and by its last part."""
+    listed = [row["scored"], *filter(None, row["aliases"].split("; "))]
+    plain = [name.replace("__", "/").lower() for name in listed]
+    return [*(name.lower() for name in listed), *plain, *(name.rpartition("/")[2] for name in plain)]
+
+
+def spearman(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Spearman's ρ; NaN where one side does not vary.
+
+    >>> spearman(np.array([1.0, 2.0, 3.0]), np.array([2.0, 1.0, 0.0]))
+    -1.0
+    """
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return round(float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1]), 12)
+
+
+def _estimate(value: float, draws: NDArray[Any]) -> Estimate:
+    low, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.975])
+    return Estimate(value, Interval(float(low), float(high), LEVEL, "the population of models", "bootstrap", "models"))
+
+
+def _permuted(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """The share of orders of the models that give a correlation at least as strong."""
+    random = np.random.default_rng(0)
+    rho = abs(spearman(x, y))
+    beyond = sum(abs(spearman(random.permutation(x), y)) >= rho - 1e-12 for _ in range(_DRAWS))
+    return (beyond + 1) / (_DRAWS + 1)
+
+
+def quality_beside(rows: Sequence[Row]) -> Iterable[Ours]:
+    """The printed correlations: those over all twelve models can agree or differ."""
+    for row in rows:
+        for name in _PRINTED.get(row.get("predictor", ""), ()):
+            whole = row["models"] == len(SOCM_MODELS)
+            yield Ours(name, "ρ", row_estimate(row, "rho"), whole)
+            yield Ours(name, "p", Estimate(row["p"]), whole)

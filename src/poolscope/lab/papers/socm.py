@@ -1,0 +1,492 @@
+"""Hara et al., ACL 2026 (arXiv 2604.27398): SOCM of twelve models, the layers behind it, and quality beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.clouds import TokenClouds
+from poolscope.errors import InputError
+from poolscope.lab.papers import beyond, draw
+from poolscope.lab.papers.cell import (
+    Cell,
+    Entry,
+    Material,
+    Ours,
+    Outcome,
+    Paper,
+    Part,
+    Row,
+    printed_number,
+)
+from poolscope.lab.papers.common import layer_means, texts_of
+from poolscope.lab.papers.models import SOCM_MODELS
+from poolscope.lab.papers.published import SOCM
+from poolscope.lab.papers.quality import model_scores, over_models, quality, quality_beside, spearman
+from poolscope.lab.papers.sources import DATA_SETS
+from poolscope.metrics.socm.measure import socm
+from poolscope.metrics.socm.pair import SocmFormula
+from poolscope.numbers.intervals import (
+    Estimate,
+    bootstrap_interval,
+    mean_estimate,
+    pair_estimate,
+    share_estimate,
+)
+from poolscope.numbers.moments import text_moments, within_text_cosine
+from poolscope.stores.cache import cached_clouds
+from poolscope.texts import Pairs, Texts
+
+EPS = 1e-9  # added to the diagonals before each square root, as the published code does
+NAMES = tuple(model.name for model in SOCM_MODELS)
+PARENTS = {model.name: model.parent for model in SOCM_MODELS if model.parent is not None}
+EXAMPLE = (
+    'Virginia Woolf set many scenes of her novel "Night and Day" (1919) in Russell Square.',
+    "Ghiz was born in Charlottetown, Prince Edward Island, to Atallah Joseph Ghiz, a Lebanese corner store owner, and "
+    "Marguerite F. Ghiz (née McKarris).",
+)
+_POINTS = 2_000  # pairs of a scatter
+_NEAR = 0.25  # d_μ of two means at a cosine of 1/2; the same share of the range of d_Σ
+_AVERAGE = "Avg. SOCM"
+
+
+# -- kinds of measurement -----------------------------------------------------------------------------------------
+
+
+def _clouds(material: Material, texts: Texts) -> TokenClouds:
+    return cached_clouds(material.model(), texts, options=material.options, enabled=material.cache)
+
+
+def pair_averages(material: Material) -> Outcome:
+    """Average SOCM over all pairs of the texts, or over pairs that are given, with its parts, and a sample of pairs."""
+    data = material.data
+    if isinstance(data, Pairs):
+        sides = [_clouds(material, data.queries), _clouds(material, data.documents)]
+        chosen: Any = data.index
+    elif isinstance(data, Texts):
+        sides, chosen = [_clouds(material, data)], None
+    else:
+        raise InputError(f"received {type(data).__name__}; SOCM needs texts or pairs.")
+    exact = socm(*sides, pairs=chosen)
+    compatible = socm(*sides, pairs=chosen, eps=EPS)
+    traces = np.concatenate([text_moments(side).traces for side in sides])
+    by_trace = socm(*sides, pairs=chosen, scale="trace")
+    pairs = exact.pairs
+    row: Row = {
+        "socm": exact.estimate,
+        "compatible": compatible.estimate,
+        "socm_trace": by_trace.estimate,
+        "pairs": exact.count,
+        "d_mu": exact.mean_distance,
+        "d_sigma": exact.covariance_distance,
+        "concentration_ratio": Estimate(float(traces.mean()), bootstrap_interval(traces)),
+        "share_trace_above_2": exact.trace_check.share,
+        "texts": len(traces),
+        "dimension": sides[0].dimension,
+    }
+    if pairs is None:
+        return Outcome([row], notes=("More pairs than are kept: no scatter and no paired difference.",))
+    both = traces[pairs.i] + traces[pairs.j + (0 if len(sides) == 1 else len(sides[0]))]
+    row["spread_and_distance"] = spearman(both, pairs.covariance_distance)
+    near, wide = pairs.mean_distance <= _NEAR, pairs.covariance_distance > _NEAR
+    row |= {
+        "means_alike_clouds_differ": float((near & wide).mean()),
+        "means_alike_clouds_alike": float((near & ~wide).mean()),
+        "means_differ_clouds_differ": float((~near & wide).mean()),
+        "means_differ_clouds_alike": float((~near & ~wide).mean()),
+    }
+    drawn = np.random.default_rng(material.seed).permutation(len(pairs))[:_POINTS]
+    arrays: dict[str, NDArray[Any]] = {
+        "i": pairs.i.astype(np.int32),
+        "j": pairs.j.astype(np.int32),
+        "socm": pairs.socm.astype(np.float32),
+        "points": np.column_stack([pairs.mean_distance, pairs.covariance_distance, pairs.socm])[drawn],
+    }
+    return Outcome([row], arrays)
+
+
+def example_pair(material: Material) -> Outcome:
+    """The two texts of the paper: SOCM in the full space, and their tokens on two axes through the origin."""
+    clouds = material.model().encode(EXAMPLE)[-1]
+    exact, compatible = (socm(clouds, eps=eps).mean for eps in (0.0, EPS))
+    tokens = [np.asarray(clouds[k], dtype=np.float64) for k in range(2)]
+    scaled = [part / np.linalg.norm(part.mean(axis=0)) for part in tokens]
+    axes = np.linalg.svd(np.concatenate(scaled), full_matrices=False)[2][:2]  # not centred, as in the paper
+    rows: list[Row] = [{"socm": exact, "compatible": compatible}]
+    for number, part in enumerate(scaled, 1):
+        places = [*part @ axes.T, part.mean(axis=0) @ axes.T]
+        rows += [
+            {
+                "x": float(x),
+                "y": float(y),
+                "of": f"text {number}" + " mean" * (k == len(part)),
+                "size": 5 + 9 * (k == len(part)),
+            }
+            for k, (x, y) in enumerate(places)
+        ]
+    return Outcome(rows)
+
+
+def equal_means(material: Material) -> Outcome:
+    """Two clouds with one mean and different covariances: what mean pooling cannot tell apart."""
+    random = np.random.default_rng(material.seed)
+    rows: list[Row] = []
+    for name, widths in (("text 1", (0.5, 0.06)), ("text 2", (0.06, 0.5))):
+        cloud = random.normal(size=(40, 2)) * widths
+        cloud += np.array([1.0, 1.0]) - cloud.mean(axis=0)
+        rows += [{"model": "illustration", "x": x, "y": y, "of": name, "size": 5} for x, y in cloud.tolist()]
+        rows.append({"model": "illustration", "x": 1.0, "y": 1.0, "of": f"{name} mean", "size": 14})
+    return Outcome(rows)
+
+
+def socm_map(material: Material) -> Outcome:
+    """SOCM over the square of both distances."""
+    grid = np.linspace(0, 1, 21)
+    formula = SocmFormula()
+    return Outcome(
+        [{"d_mu": float(a), "d_sigma": float(b), "socm": float(formula.score(a, b))} for b in grid for a in grid]
+    )
+
+
+def trace_bound(material: Material) -> Outcome:
+    """Appendix J: the trace of a cloud from its mean pair cosine, beside the measured one, and both assumptions.
+
+    With tokens of one length, tr Σ of the unit-mean cloud is (n − 1)(1 − c)/(1 + (n − 1)c) for the mean cosine c of two
+    different tokens; it stays below 2 where c ≥ 1/3.
+    """
+    clouds = _clouds(material, texts_of(material))
+    traces = text_moments(clouds).traces
+    closed, cosines, lengths = [], [], []
+    for k in range(len(clouds)):
+        cloud = np.asarray(clouds[k], dtype=np.float64)
+        n = len(cloud)
+        if n < 2:
+            continue
+        norms = np.linalg.norm(cloud, axis=1)
+        c = (within_text_cosine(cloud) * n - 1) / (n - 1)  # of different tokens: the diagonal is taken out
+        cosines.append(c)
+        lengths.append(norms.std() / norms.mean())
+        closed.append((k, (n - 1) * (1 - c) / (1 + (n - 1) * c)))
+    places, formula = np.array([k for k, _ in closed]), np.array([value for _, value in closed])
+    measured = traces[places]
+    row = {
+        "trace": mean_estimate(measured),
+        "closed_form": mean_estimate(formula),
+        "difference": mean_estimate(measured - formula),
+        "variation_of_token_norms": mean_estimate(np.array(lengths)),
+        "mean_pair_cosine": mean_estimate(np.array(cosines)),
+        "share_cosine_above_a_third": share_estimate((np.array(cosines) >= 1 / 3).astype(np.float64)),
+        "share_trace_at_most_2": share_estimate((measured <= 2).astype(np.float64)),
+        "texts": len(places),
+    }
+    sample = [
+        {"cosine": float(c), "of": name, "y": float(value)}
+        for c, *values in zip(cosines, measured, formula, strict=True)
+        for name, value in zip(("measured", "closed form"), values, strict=True)
+    ]
+    return Outcome([row, *sample[: 2 * _POINTS]])
+
+
+def model_card(material: Material) -> Outcome:
+    """How many parameters and dimensions a model has."""
+    card = material.model().card
+    return Outcome([{"parameters": card.parameters, "dimension": card.dimension, "layers": card.layers}])
+
+
+KINDS = {
+    "scores": model_scores,
+    "socm": pair_averages,
+    "layers": layer_means,
+    "example": example_pair,
+    "illustration": equal_means,
+    "map": socm_map,
+    "trace bound": trace_bound,
+    "card": model_card,
+    **beyond.KINDS,
+}
+
+
+# -- what follows from several cells --------------------------------------------------------------------------------
+
+
+def tuned_and_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """Each tuned model minus its backbone, paired over the same pairs of texts, with an interval over texts."""
+    by_name = {cell.model: outcome for cell, outcome in outcomes.items() if outcome.arrays}
+    changes = []
+    for name, parent in PARENTS.items():
+        if name not in by_name or parent not in by_name:
+            continue
+        child, backbone = by_name[name].arrays, by_name[parent].arrays
+        if not (np.array_equal(child["i"], backbone["i"]) and np.array_equal(child["j"], backbone["j"])):
+            continue
+        difference = child["socm"].astype(np.float64) - backbone["socm"]
+        i, j = (child[side].astype(np.int64) for side in ("i", "j"))
+        change = pair_estimate(difference, i, j)
+        changes.append({"model": name, "backbone": parent, **_flat("tuned_minus_backbone", change)})
+    return changes
+
+
+def _flat(name: str, estimate: Estimate) -> Row:
+    interval = estimate.interval
+    ends = {} if interval is None else {f"{name}_low": interval.low, f"{name}_high": interval.high}
+    return {name: estimate.value, **ends}
+
+
+def _scatter(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    return [
+        {"model": cell.model, "data": cell.data, "x": x, "y": y, "SOCM": value}
+        for cell, outcome in outcomes.items()
+        if "points" in outcome.arrays
+        for x, y, value in outcome.arrays["points"].tolist()
+    ]
+
+
+def _cases(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """The four cases of §4.1 as a table of two by two."""
+    return [
+        {"model": row["model"], "means": means, "clouds": clouds, "share": row[f"means_{means}_clouds_{clouds}"]}
+        for row in rows
+        if "means_alike_clouds_differ" in row
+        for means in ("alike", "differ")
+        for clouds in ("alike", "differ")
+    ]
+
+
+# -- beside what is printed, and drawings -----------------------------------------------------------------------------
+
+
+def _averages(rows: Sequence[Row]) -> Iterable[Ours]:
+    """What the published code computes, with its eps, in place of the exact value."""
+    return [Ours.of(row, row["model"], _AVERAGE, "compatible") for row in rows if "compatible" in row]
+
+
+def _draw_averages(table: str, rows: Sequence[Row]) -> Any:
+    shown = [
+        {**row, "printed": printed_number(SOCM, table, row["model"], _AVERAGE)} for row in rows if "compatible" in row
+    ]
+    marks = {"socm": "exact", "compatible": f"with eps = {EPS:g}", "printed": "printed"}
+    return draw.dots(shown, marks=marks, title="Average SOCM", across="SOCM")
+
+
+_ANATOMY = {"lambda": "(a) λ", "r": "(b) r", "C": "(c) C", "concentration_ratio": "(d) S(X)/‖μ(X)‖²"}
+_COSINE = {"cosine": "1/n² Σ cos(xⱼ, xₖ)"}
+
+
+def _draw_layers(panels: Mapping[str, str], title: str, rows: Sequence[Row]) -> Any:
+    return draw.lines(rows, x="layer", panels=panels, title=title, across="layer")
+
+
+def _two_models(number: int, models: tuple[str, str], panels: Mapping[str, str], what: str) -> Entry:
+    title = f"{what}: {models[0]} and {models[1]}"
+    part = Part("layers", models, ("wiki",))
+    return Entry(f"figure-{number}", title, (part,), draw=partial(_draw_layers, panels, title))
+
+
+def _table(number: int, data: str, title: str) -> Entry:
+    return Entry(
+        f"table-{number}",
+        title,
+        (Part("socm", NAMES, (data,)),),
+        draw=partial(_draw_averages, f"Table {number}"),
+        compare=_averages,
+        follow=tuned_and_backbone,
+        differs="The draw of texts is ours: the paper prints none of its own. The exact value is beside that with eps.",
+    )
+
+
+def _parameters(rows: Sequence[Row]) -> Iterable[Ours]:
+    return [Ours.of(row, row["model"], "Params (M)", "parameters", scale=1e-6) for row in rows if row.get("parameters")]
+
+
+_PAIRS = (("GTE base", "BERT"), ("E5 base", "BERT"), ("Unsup-SimCSE-mean", "BERT"))
+_SMALL = (("GTE small", "MiniLM"), ("E5 small", "MiniLM"), ("all-MiniLM-L12-v2", "MiniLM"))
+_CONCENTRATION, _WITHIN = "What every layer does to the clouds", "Cosine of the tokens of a text"
+_WIKI = Part("socm", NAMES, ("wiki",))
+
+PAPER = Paper(
+    SOCM,
+    "Why mean pooling works: second-order collapse in text embeddings",
+    SOCM_MODELS,
+    DATA_SETS,
+    KINDS,
+    (
+        Entry(
+            "figure-1",
+            "Two clouds with one mean; two texts in BERT and in GTE",
+            (Part("illustration"), Part("example", ("BERT", "GTE base"))),
+            draw=partial(
+                draw.points,
+                x="x",
+                y="y",
+                by="of",
+                title="Tokens and means",
+                across="axis 1",
+                along="axis 2 (not centred)",
+            ),
+            compare=lambda rows: [
+                Ours.of(row, row["model"], "SOCM", "compatible") for row in rows if "compatible" in row
+            ],
+        ),
+        Entry(
+            "figure-2",
+            "The four cases: means alike or not, clouds alike or not, counted",
+            (_WIKI,),
+            follow=_cases,
+            draw=partial(
+                draw.heat,
+                x="means",
+                y="clouds",
+                value="share",
+                panel="model",
+                title="Share of pairs by case",
+                across="means",
+                along="clouds",
+                words="share",
+            ),
+            differs=f"The paper draws the cases and counts none. Alike means a distance of {_NEAR} or less.",
+        ),
+        Entry(
+            "figure-3",
+            "SOCM for every d_μ and d_Σ",
+            (Part("map"),),
+            draw=partial(
+                draw.heat,
+                x="d_mu",
+                y="d_sigma",
+                value="socm",
+                title="SOCM = (1 − d_μ) d_Σ",
+                across="d_μ",
+                along="d_Σ",
+                words="SOCM",
+            ),
+        ),
+        _two_models(4, _PAIRS[0], _ANATOMY, _CONCENTRATION),
+        *(_two_models(6 + k, pair, _ANATOMY, _CONCENTRATION) for k, pair in enumerate((*_PAIRS[1:], *_SMALL))),
+        *(_two_models(11 + k, pair, _COSINE, _WITHIN) for k, pair in enumerate((*_PAIRS, *_SMALL))),
+        Entry(
+            "figure-5",
+            "Average SOCM and MTEB(eng, v2)",
+            (_WIKI, Part("scores", (), ("scores",))),
+            follow=quality,
+            compare=quality_beside,
+            draw=partial(
+                draw.points,
+                x="socm",
+                y="quality",
+                by="family",
+                panel="",
+                size=11,
+                title="SOCM and quality",
+                across="average SOCM",
+                along="MTEB(eng, v2)",
+            ),
+        ),
+        Entry(
+            "figure-17",
+            "d_μ and d_Σ of pairs of texts, coloured by SOCM",
+            (_WIKI,),
+            follow=_scatter,
+            draw=partial(draw.points, x="x", y="y", colour="SOCM", title="Pairs of texts", across="d_μ", along="d_Σ"),
+            differs=f"{_POINTS:,} pairs a model are drawn, not all of them.",
+        ),
+        _table(1, "wiki", "Average SOCM on Wikipedia sentences"),
+        Entry(
+            "table-2",
+            "SOCM, concentration and d_μ as predictors of quality",
+            (_WIKI, Part("scores", (), ("scores",))),
+            follow=quality,
+            compare=quality_beside,
+            draw=partial(
+                draw.dots,
+                marks={"rho": "ours"},
+                by=("predictor",),
+                title="Correlation with quality",
+                across="Spearman's ρ",
+            ),
+        ),
+        _table(5, "marco", "Average SOCM on MS MARCO passages"),
+        _table(6, "hard", "Average SOCM of queries and hard negatives"),
+        Entry(
+            "claims",
+            "Over models: does SOCM go by concentration, and does tuning lower it?",
+            (_WIKI,),
+            follow=lambda rows, outcomes: [*over_models(rows), *tuned_and_backbone(rows, outcomes)],
+            draw=partial(
+                draw.points,
+                x="concentration_ratio",
+                y="socm",
+                by="model",
+                panel="",
+                size=11,
+                title="Concentration and SOCM",
+                across="mean concentration ratio",
+                along="average SOCM",
+            ),
+        ),
+        Entry("table-4", "Models and their parameters", (Part("card", NAMES),), compare=_parameters),
+        Entry(
+            "appendix-j",
+            "The trace of a cloud from the mean cosine of its tokens, and both assumptions",
+            (Part("trace bound", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.points,
+                x="cosine",
+                y="y",
+                by="of",
+                title="Trace of the covariance at unit mean",
+                across="mean cosine of two tokens",
+                along="tr Σ",
+            ),
+        ),
+        Entry(
+            "distances",
+            "Other distances of the same covariances: does the order of the pairs change?",
+            (Part("distances", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.bars,
+                x="distance",
+                y="collapse_order_as_bures",
+                by=("model",),
+                title="Order of the pairs, beside that by Bures",
+                across="distance",
+                along="Spearman's ρ",
+            ),
+            differs="The paper has one distance. Log-Euclidean and Jeffreys need a ridge: 1 % of the mean eigenvalue.",
+        ),
+        Entry(
+            "moments",
+            "Third and fourth moments of the tokens of a text",
+            (Part("moments", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.dots,
+                marks={"value": "tokens", "same_covariance": "lists at random, same mean and covariance"},
+                by=("model", "moment"),
+                title="Beyond second order",
+                across="moment along the first principal axes",
+            ),
+            differs="The paper names this as its limit.",
+        ),
+        Entry(
+            "poolings",
+            "SOCM of weighted poolings",
+            (Part("poolings", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.dots, marks={"socm": "SOCM"}, by=("model", "pooling"), title="Weighted poolings", across="SOCM"
+            ),
+        ),
+        Entry(
+            "controls",
+            "SOCM with concentration matched or at random, and with words shuffled; and quality over models",
+            (Part("controls", NAMES, ("wiki",)), Part("scores", (), ("scores",))),
+            follow=beyond.controls_and_quality,
+            draw=partial(
+                draw.dots, marks={"socm": "SOCM"}, by=("model", "control"), title="Controls", across="average SOCM"
+            ),
+            differs="The reviews of the paper ask for it.",
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""The papers' experiments: correlations over models, published runs, interventions, transport."""

@@ -1,1 +1,0 @@
-"""Published experiments from data to tables and figures, as far as models and texts can be reached."""
