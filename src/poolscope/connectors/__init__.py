@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from poolscope.clouds.vectors import Vectors
-from poolscope.connectors import chroma, files, postgres, qdrant
-from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields
+from poolscope.connectors import files
+from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields, NewRows
 from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
 from poolscope.errors import InputError
-from poolscope.extensions import add_row, load_extensions
+from poolscope.extensions import add_row, load_extensions, resolve, rows_of
 from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
 
@@ -28,39 +28,34 @@ def _begins(*starts: str) -> Callable[[str], bool]:
     return lambda name: name.startswith(starts)
 
 
+def _of_room(name: str, words: str, starts: tuple[str, ...], open: str, write: str, extra: str | None) -> ConnectorKind:
+    """A kind of store that a room brings; its module is imported when such a store is opened."""
+    return ConnectorKind(
+        name,
+        words,
+        _begins(*starts),
+        lambda *address: resolve(open)(*address),
+        extra,
+        lambda *rows: resolve(write)(*rows),
+    )
+
+
 # The first kind that accepts a name opens it.
 CONNECTORS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
+        *(_of_room(**row) for row in rows_of("CONNECTORS")),
+        ConnectorKind("faiss", "faiss:file", _begins(files.FAISS), files.open_faiss, "faiss", files.write_faiss),
         ConnectorKind(
-            "qdrant",
-            "qdrant(s)://host:port/collection or qdrant:folder/collection",
-            _begins(*qdrant.SCHEMES, qdrant.PREFIX),
-            qdrant.open_qdrant,
-            extra="qdrant",
+            "lancedb", "lancedb:folder/table", files.is_lance, files.open_lance, "lancedb", files.write_lance
         ),
-        ConnectorKind(
-            "chroma",
-            "chroma:folder/collection or chroma(s)://host:port/collection",
-            _begins(*chroma.SCHEMES, chroma.PREFIX),
-            chroma.open_chroma,
-            extra="chroma",
-        ),
-        ConnectorKind(
-            "pgvector",
-            "postgresql://user@host/base?table=NAME",
-            _begins(*postgres.SCHEMES),
-            postgres.open_postgres,
-            extra="pgvector",
-        ),
-        ConnectorKind("faiss", "faiss:file", _begins(files.FAISS), files.open_faiss, extra="faiss"),
-        ConnectorKind("lancedb", "lancedb:folder/table", files.is_lance, files.open_lance, extra="lancedb"),
-        ConnectorKind("numpy", "a .npy or .npz file", files.is_numpy, files.open_numpy),
+        ConnectorKind("numpy", "a .npy or .npz file", files.is_numpy, files.open_numpy, write=files.write_numpy),
         ConnectorKind(
             "arrow",
             "a .parquet, .arrow or .feather file or a folder of .parquet files",
             files.is_arrow_source,
             files.open_arrow,
+            write=files.write_parquet,
         ),
     )
 }
@@ -169,6 +164,68 @@ def read_index(
     return _searched_by(gathered, distance)
 
 
+def write_index(
+    place: str | os.PathLike[str],
+    vectors: Any,
+    *,
+    ids: Sequence[str] | None = None,
+    texts: Sequence[str] | None = None,
+    groups: Sequence[str] | None = None,
+    distance: Distance = "cosine",
+) -> str:
+    """Write vectors as a new file or a new collection of a vector store; what is there already is never touched.
+
+    Parameters
+    ----------
+    place
+        A `.npy`, `.npz` or `.parquet` file, or an address as `read_index` takes it, whose collection or table does not
+        exist yet.
+    vectors
+        One row a text (N × d).
+    ids, texts, groups
+        Of each row: its name (by default its number), its text, and its document.
+    distance
+        What the new collection searches by.
+
+    Returns
+    -------
+    str
+        The place, as `read_index` takes it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp()) / "vectors.parquet"
+    >>> read_index(write_index(path, np.eye(2), ids=["a", "b"], texts=["one text", "another"])).ids
+    ('a', 'b')
+
+    """
+    name = os.fspath(place)
+    try:
+        matrix = np.asarray(vectors)
+    except ValueError:  # rows of different lengths
+        matrix = np.empty(0, dtype=object)
+    if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "fiu":
+        raise InputError(f"vectors: received {matrix.dtype} of shape {matrix.shape}; needed: a matrix, one row a text.")
+    if distance not in DISTANCES:
+        raise InputError(f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.")
+    named = {"ids": ids, "texts": texts, "groups": groups}
+    for part, values in named.items():
+        if values is not None and len(values) != len(matrix):
+            raise InputError(f"{part}: received {len(values):,} for {len(matrix):,} vectors; one a vector is needed.")
+    kind = kind_of(name)
+    if kind is None or kind.write is None:
+        allowed = ", ".join(each.words for each in CONNECTORS.values() if each.write is not None)
+        raise InputError(f"{name}: received no place for vectors; allowed: {allowed}.")
+    words = {part: None if values is None else [str(each) for each in values] for part, values in named.items()}
+    own = words["ids"] or [str(k) for k in range(len(matrix))]
+    if len(set(own)) < len(own):
+        raise InputError(f"ids: {len(own) - len(set(own)):,} of {len(own):,} stand twice. Give each row its own.")
+    kind.write(name, NewRows(own, matrix.astype(np.float32), words["texts"], words["groups"], distance))
+    return name
+
+
 def as_collection(source: Any, **options: Any) -> Collection:
     """The collection of whatever holds vectors; `options` are those of `read_index`."""
     if isinstance(source, str | os.PathLike):
@@ -210,8 +267,10 @@ __all__ = [
     "Connector",
     "ConnectorKind",
     "Fields",
+    "NewRows",
     "as_collection",
     "is_index",
     "read_index",
     "register_connector",
+    "write_index",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +10,10 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, PoolscopeError, panics_raised
+from poolscope.errors import InputError, PoolscopeError, did_you_mean, panics_raised
 from poolscope.texts.reading import GROUP_COLUMNS, WELL_KNOWN
 from poolscope.texts.records import is_missing
+from poolscope.words import SECRET_NAME, know_address
 
 Distance = Literal["cosine", "dot", "l2"]
 DISTANCES: tuple[Distance, ...] = get_args(Distance)
@@ -26,9 +26,6 @@ VECTORS = ("vector", "vectors", "embedding", "embeddings")
 VECTOR_HINTS = ("embed", "vector", "emb")
 TEXTS = (*WELL_KNOWN, "texts", "chunk", "page_content", "chunk_text", "title_text")
 IDS = ("id", "ids", "_id", "uuid", "chunk_id")
-
-
-_SECRET = re.compile("pass|key|token|secret", re.IGNORECASE)
 
 
 class ConnectionFailedError(PoolscopeError, ConnectionError):
@@ -99,10 +96,36 @@ class Connector(Protocol):
 
 
 @dataclass(frozen=True)
+class NewRows:
+    """Rows for a new collection: ids, vectors (rows × d), and where they are known texts and documents."""
+
+    ids: Sequence[str]
+    vectors: NDArray[Any]
+    texts: Sequence[str] | None = None
+    groups: Sequence[str] | None = None
+    distance: Distance = "cosine"
+
+    def columns(self) -> dict[str, Sequence[str]]:
+        """What stands beside the vectors, by name."""
+        named = {"id": self.ids, "doc_id": self.groups, "text": self.texts}
+        return {name: values for name, values in named.items() if values is not None}
+
+    def parts(self) -> Iterator[tuple[slice, list[dict[str, str]]]]:
+        """Some rows at a time: which, and what stands beside their vectors, except the ids."""
+        for part in in_batches(len(self.ids), BATCH):
+            chosen_columns = {name: values[part] for name, values in self.columns().items() if name != "id"}
+            yield (
+                part,
+                [{name: values[k] for name, values in chosen_columns.items()} for k in range(part.stop - part.start)],
+            )
+
+
+@dataclass(frozen=True)
 class ConnectorKind:
     """A kind of store: `words` say what to write, `accepts` recognises it and `open` makes the connector.
 
-    `extra` is the extra of poolscope that brings the client.
+    `write` makes a new collection from rows, where the kind can do that. `extra` is the extra of poolscope that brings
+    the client.
     """
 
     name: str
@@ -110,6 +133,12 @@ class ConnectorKind:
     accepts: Callable[[str], bool]
     open: Callable[[str, Fields], Connector]
     extra: str | None = None
+    write: Callable[[str, NewRows], None] | None = None
+
+
+def already_there(place: object) -> InputError:
+    """The refusal to write over something."""
+    return InputError(f"{place}: there is one already, and nothing is overwritten. Name a new one.")
 
 
 def guess(names: Iterable[str], usual: Sequence[str], hints: Sequence[str] = ()) -> str | None:
@@ -130,7 +159,10 @@ def chosen(part: str, wanted: str | None, names: Sequence[str], guessed: str | N
     """The field that was named, if there is such a one; otherwise the guess."""
     if wanted is not None and wanted not in names:
         listing = ", ".join(names) or "none"
-        raise InputError(f"{source}: received '{wanted}' as the field of the {part}; there are {listing}. Name one.")
+        raise InputError(
+            f"{source}: received '{wanted}' as the field of the {part}; there are {listing}."
+            f"{did_you_mean(wanted, names)}"
+        )
     return guessed if wanted is None else wanted
 
 
@@ -167,6 +199,7 @@ def metadata_fields(rows: Sequence[dict[str, Any]], wanted: Fields, source: str)
 
 def split_address(address: str) -> SplitResult:
     """The parts of an address; one that is none is refused without being shown, as it may hold a password."""
+    know_address(address)
     try:
         parts = urlsplit(address)
         # A password with / ? or # in it would be taken for the host, and shown.
@@ -206,7 +239,7 @@ def without_secrets(address: str) -> str:
     if not parts.netloc:
         return address
     user, at, place = parts.netloc.rpartition("@")
-    kept = [(key, value) for key, value in parse_qsl(parts.query) if not _SECRET.search(key)]
+    kept = [(key, value) for key, value in parse_qsl(parts.query) if not SECRET_NAME.search(key)]
     return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=urlencode(kept)))
 
 
@@ -226,17 +259,14 @@ def unencrypted(address: str, scheme: str, key: str | None, variable: str) -> li
 BROKE = "The connection broke; nothing was kept. Run it again."
 
 
-def failed(name: str, error: Exception, remedy: str, *secrets: str | None) -> ConnectionFailedError:
-    """One line of a client's error, with what is secret taken out."""
+def failed(name: str, error: Exception, remedy: str) -> ConnectionFailedError:
+    """One line of a client's error."""
     reason = " ".join(str(error).split())[:200] or type(error).__name__
-    for secret in secrets:
-        if secret:
-            reason = reason.replace(secret, "…")
     return ConnectionFailedError(f"{name}: {type(error).__name__}: {reason}. {remedy}")
 
 
 @contextmanager
-def asking(name: str, remedy: str, *secrets: str | None) -> Iterator[None]:
+def asking(name: str, remedy: str) -> Iterator[None]:
     """Whatever a client raises, refused, timed out or panicked, as one line of ours."""
     try:
         with panics_raised():
@@ -244,7 +274,7 @@ def asking(name: str, remedy: str, *secrets: str | None) -> Iterator[None]:
     except PoolscopeError:
         raise
     except Exception as error:
-        raise failed(name, error, remedy, *secrets) from error
+        raise failed(name, error, remedy) from error
 
 
 def column(rows: Iterable[Mapping[str, Any]], name: str | None) -> list[str | None] | None:

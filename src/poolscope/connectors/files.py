@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,9 @@ from poolscope.connectors.base import (
     Batch,
     Distance,
     Fields,
+    NewRows,
     Search,
+    already_there,
     asking,
     chosen,
     guess,
@@ -29,8 +33,10 @@ from poolscope.connectors.base import (
     table_fields,
 )
 from poolscope.connectors.collection import InMemory
-from poolscope.errors import InputError, reading, require
-from poolscope.files import files_below, is_file, is_folder
+from poolscope.connectors.received import refuse_links
+from poolscope.errors import InputError, did_you_mean, reading, require
+from poolscope.files import atomic_file, files_below, is_file, is_folder
+from poolscope.numbers.ranking import unit_rows
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns
 from poolscope.texts.plain import Room, decoded_size, refuse_packed_arrow, refuse_packed_parquet
@@ -165,6 +171,27 @@ def open_arrow(name: str, fields: Fields) -> ArrowConnector:
     return ArrowConnector(path.name, dataset.schema, scan, fields)
 
 
+def write_parquet(name: str, rows: NewRows) -> None:
+    """A new Parquet file of ids, documents, texts and vectors."""
+    path = Path(name)
+    if path.suffix.lower() != ".parquet":
+        raise InputError(f"{name}: vectors are written as .parquet, .npz or .npy. End the name in one of these.")
+    if path.exists():
+        raise already_there(name)
+    import pyarrow.parquet as pq  # not before a file is written
+
+    with atomic_file(path) as stream:
+        pq.write_table(_arrow_rows(rows), stream)
+
+
+def _arrow_rows(rows: NewRows) -> pa.Table:
+    """Rows as a table, with vectors of one length."""
+    flat = pa.array(np.ascontiguousarray(rows.vectors).ravel())
+    vectors = pa.FixedSizeListArray.from_arrays(flat, rows.vectors.shape[1])
+    columns = {column: pa.array(list(values), pa.string()) for column, values in rows.columns().items()}
+    return pa.table({**columns, "vector": vectors})
+
+
 def table_connector(source: Any, fields: Fields) -> ArrowConnector:
     """A table in memory: Arrow, pandas, polars, a data set."""
     with reading("table", "Give every row a list of numbers.", kind=InputError, is_not="what Arrow can read"):
@@ -195,13 +222,29 @@ def open_lance(name: str, fields: Fields) -> LanceConnector:
     if not is_folder(folder):
         raise InputError(f"{shown}: there is no such folder. Check the spelling.")
     lancedb = require("lancedb", "lancedb")
+    with reading(shown, "Write it again.", kind=InputError, is_not="a table of LanceDB"):
+        refuse_links(folder / f"{table}.lance")
     with asking(shown, "Check that the folder is one of LanceDB."):
-        base = lancedb.connect(str(folder))
+        base = lancedb.connect(str(folder.absolute()))  # a path that starts like an address would be taken for one
         listed = base.list_tables()
         names = list(getattr(listed, "tables", listed))
         if table not in names:
-            raise InputError(f"{shown}: there is no such table; there are {', '.join(names) or 'none'}. Name one.")
+            raise InputError(
+                f"{shown}: there is no such table; there are {', '.join(names) or 'none'}.{did_you_mean(table, names)}"
+            )
         return LanceConnector(shown, base.open_table(table), fields)
+
+
+def write_lance(name: str, rows: NewRows) -> None:
+    """A new table of LanceDB."""
+    place = Path(name.removeprefix(LANCE).rstrip("/")).expanduser()
+    folder, table = place.parent, place.name.removesuffix(".lance")
+    shown = f"{LANCE}{folder / table}"
+    if (folder / f"{table}.lance").exists():
+        raise already_there(shown)
+    with asking(shown, "Check that the folder can be written to."):
+        base = require("lancedb", "lancedb").connect(str(folder.absolute()))
+        base.create_table(table, data=_arrow_rows(rows), mode="create")
 
 
 class LanceConnector(ArrowConnector):
@@ -270,6 +313,22 @@ def open_numpy(name: str, fields: Fields) -> InMemory:
     return InMemory(path.name, vectors, words.get("texts"), words.get("ids"), words.get("labels"))
 
 
+def write_numpy(name: str, rows: NewRows) -> None:
+    """A new array; an archive (.npz) holds ids, texts and labels, too."""
+    path = Path(name)
+    if path.exists():
+        raise already_there(name)
+    with atomic_file(path) as stream:
+        if path.suffix.lower() == ".npy":
+            np.save(stream, rows.vectors)
+        else:
+            named = {"ids": rows.ids, "texts": rows.texts, "labels": rows.groups}
+            arrays: dict[str, Any] = {
+                part: np.array(each, dtype=str) for part, each in named.items() if each is not None
+            }
+            np.savez(stream, vectors=rows.vectors, **arrays)
+
+
 # -- FAISS: `faiss:file`, with the texts in a file beside it (`?texts=FILE`) or as the second argument ----------------
 
 FAISS = "faiss:"
@@ -278,6 +337,10 @@ _SETTINGS = {
     "hnsw": ("efSearch", (16, 32, 64, 128, 256, 512, 1024)),
     "ivf": ("nprobe", (1, 2, 4, 8, 16, 32, 64, 128, 256)),
 }
+
+
+# Inverted lists on disk: the mark, how many lists, bytes of a code. What follows names the file of the vectors.
+_ELSEWHERE = re.compile(rb"ilod.{4}\0{4}.{4}\0{4}", re.DOTALL)
 
 
 def open_faiss(name: str, fields: Fields) -> FaissConnector:
@@ -293,8 +356,33 @@ def open_faiss(name: str, fields: Fields) -> FaissConnector:
     return FaissConnector(path.name, index, fields, texts)
 
 
+def write_faiss(name: str, rows: NewRows) -> None:
+    """A new flat index: ids that are whole numbers are kept, otherwise rows are told by their place."""
+    place = name.removeprefix(FAISS).partition("?")[0]
+    path = Path(place).expanduser()
+    if path.exists():
+        raise already_there(f"{FAISS}{place}")
+    faiss = require("faiss", "faiss")
+    flat = faiss.IndexFlatL2 if rows.distance == "l2" else faiss.IndexFlatIP
+    vectors = unit_rows(rows.vectors, "vectors") if rows.distance == "cosine" else rows.vectors
+    index, table = flat(vectors.shape[1]), np.ascontiguousarray(vectors, dtype=np.float32)
+    if all(each.isdecimal() and len(each) < _MOST_DIGITS for each in rows.ids):
+        index = faiss.IndexIDMap(index)
+        index.add_with_ids(table, np.array([int(each) for each in rows.ids], dtype=np.int64))
+    else:
+        index.add(table)
+    with atomic_file(path) as stream:
+        stream.write(faiss.serialize_index(index).tobytes())
+
+
+_MOST_DIGITS = 19  # of a whole number of 64 bits
+
+
 def _read(faiss: Any, path: Path) -> Any:
     """The index, with no part of it longer than the file: a damaged length would ask for all memory."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if _ELSEWHERE.search(content):
+            raise ValueError("its vectors lie in another file, which it names itself")
     before = faiss.get_deserialization_vector_byte_limit(), faiss.get_deserialization_loop_limit()
     size = path.stat().st_size
     faiss.set_deserialization_vector_byte_limit(size)

@@ -5,7 +5,6 @@ A token is taken from the variable CHROMA_TOKEN, never from the address.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,9 @@ from poolscope.connectors.base import (
     Batch,
     Distance,
     Fields,
+    NewRows,
     Search,
+    already_there,
     asking,
     column,
     guessed_notes,
@@ -26,8 +27,10 @@ from poolscope.connectors.base import (
     split_address,
     unencrypted,
 )
-from poolscope.errors import InputError, require
+from poolscope.connectors.received import plain_base, refuse_links
+from poolscope.errors import InputError, reading, require
 from poolscope.files import is_file
+from poolscope.hosts import is_named, permit, secret_for
 
 SCHEMES = ("chroma://", "chromas://")
 PREFIX = "chroma:"
@@ -35,45 +38,109 @@ DOCUMENT = "document"
 """What Chroma calls the text of a row, which is no field of its metadata."""
 
 _DISTANCES: dict[str, Distance] = {"cosine": "cosine", "ip": "dot", "l2": "l2"}
+BASE = "chroma.sqlite3"
+_IMPORT = "The client of Chroma reads the file .env of the current folder when it is imported: run this elsewhere."
 _REMEDY = "Check the address, that the server runs, and the token (CHROMA_TOKEN)."
+# Settings of the client that send what its variables hold.
+_NO_SECRETS = {
+    "chroma_client_auth_provider": None,
+    "chroma_client_auth_credentials": None,
+    "chroma_server_headers": None,
+}
 _LOOK = 20
 _HEADER = b"SQLite format 3\0"
 
 
 def open_chroma(name: str, fields: Fields) -> ChromaConnector:
     """The collection that the address names; the only one where it names none."""
-    chromadb, shown = require("chromadb", "chroma"), safe_name(name)
-    token = os.environ.get("CHROMA_TOKEN")
-    settings = require("chromadb.config", "chroma").Settings(anonymized_telemetry=False)
-    with asking(shown, _REMEDY, token):
+    shown, token = safe_name(name), None
+    with asking(shown, _IMPORT):
+        chromadb = require("chromadb", "chroma")
+    with asking(shown, _REMEDY):
         if name.startswith(SCHEMES):
-            parts, secure = split_address(name), name.startswith(SCHEMES[1])
-            headers = None if token is None else {"Authorization": f"Bearer {token}"}
-            place, port = parts.hostname or "localhost", parts.port or (443 if secure else 8000)
-            client = chromadb.HttpClient(host=place, port=port, ssl=secure, headers=headers, settings=settings)
-            collection = parts.path.strip("/")
+            client, token = _connected(name, shown)
+            collection = split_address(name).path.strip("/")
         else:
             folder, collection = _folder(name.removeprefix(PREFIX), shown)
+            _check(folder)
             try:
-                client = chromadb.PersistentClient(path=str(folder), settings=settings)
+                client = chromadb.PersistentClient(path=str(folder), settings=_settings(anonymized_telemetry=False))
             except ValueError:  # this process has it open already, with settings of its own
-                client = chromadb.PersistentClient(path=str(folder))
+                client = chromadb.PersistentClient(path=str(folder), settings=_settings())
         opened = ChromaConnector(shown, client, collection, fields)
         opened.notes = [*opened.notes, *unencrypted(name, "chroma", token, "CHROMA_TOKEN")]
         return opened
+
+
+def write_chroma(name: str, rows: NewRows) -> None:
+    """A new collection, in a folder or on a server."""
+    shown = safe_name(name)
+    with asking(shown, _IMPORT):
+        chromadb = require("chromadb", "chroma")
+    with asking(shown, _REMEDY):
+        if name.startswith(SCHEMES):
+            client, _ = _connected(name, shown)
+            collection = split_address(name).path.strip("/")
+        else:
+            place = Path(name.removeprefix(PREFIX)).expanduser()
+            folder, collection = place.parent, place.name
+            if (folder / BASE).exists():
+                _check(folder)
+            client = chromadb.PersistentClient(path=str(folder), settings=_settings(anonymized_telemetry=False))
+        if collection in [each.name for each in client.list_collections()]:
+            raise already_there(shown)
+        spaces = {distance: space for space, distance in _DISTANCES.items()}
+        made = client.create_collection(
+            collection, embedding_function=None, configuration={"hnsw": {"space": spaces[rows.distance]}}
+        )
+        for part, beside in rows.parts():
+            made.add(
+                ids=list(rows.ids[part]),
+                embeddings=rows.vectors[part],
+                documents=None if rows.texts is None else list(rows.texts[part]),
+                metadatas=None if rows.groups is None else [{"doc_id": row["doc_id"]} for row in beside],
+            )
+
+
+def _connected(name: str, shown: str) -> tuple[Any, str | None]:
+    """A client of the server that the address names, and the token that it sends."""
+    parts, secure = split_address(name), name.startswith(SCHEMES[1])
+    host, port = parts.hostname or "localhost", parts.port or (443 if secure else 8000)
+    permit(host, name=shown)
+    token = secret_for(host, "CHROMA_TOKEN")
+    settings = _settings(anonymized_telemetry=False, **({} if is_named(host) else _NO_SECRETS))
+    headers = None if token is None else {"Authorization": f"Bearer {token}"}
+    place = f"[{host}]" if ":" in host else host  # which the client puts into an address again
+    client = require("chromadb", "chroma").HttpClient(
+        host=place, port=port, ssl=secure, headers=headers, settings=settings
+    )
+    return client, token
+
+
+def _settings(**settings: Any) -> Any:
+    """Settings of the client; never from a file .env of the current folder, which may name classes to import."""
+    return require("chromadb.config", "chroma").Settings(_env_file=None, **settings)
 
 
 def _folder(name: str, shown: str) -> tuple[Path, str]:
     """The folder of the data base, and what stands behind it."""
     whole = Path(name.partition("?")[0]).expanduser()
     for folder, collection in ((whole, ""), (whole.parent, whole.name)):
-        base = folder / "chroma.sqlite3"
+        base = folder / BASE
         if is_file(base):
             with base.open("rb") as file:  # before a client opens it, which would fill an empty file with tables
                 if file.read(len(_HEADER)) != _HEADER:
                     raise InputError(f"{shown}: {base} is no data base of SQLite. Name the folder of a Chroma store.")
             return folder, collection
     raise InputError(f"{shown}: neither {whole} nor the folder above holds a chroma.sqlite3. Check the spelling.")
+
+
+def _check(folder: Path) -> None:
+    """Refuse what the client would run, follow or write to: it opens the data base for writing even to read it."""
+    with reading(folder, "Write it again.", kind=InputError, is_not="a folder of Chroma"):
+        refuse_links(folder)
+        with plain_base(folder / BASE):
+            pass
 
 
 class ChromaConnector:

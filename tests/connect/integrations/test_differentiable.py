@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cloud_data import random_cloud
+from poolscope.connect.integrations.regularizer import batch_socm, nuclear_norm
 from poolscope.errors import DegenerateCloudError, InputError
-from poolscope.integrations.regularizer import batch_socm, nuclear_norm
 from poolscope.metrics.socm.pair import SocmFormula, socm_pair
 
 

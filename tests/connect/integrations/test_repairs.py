@@ -19,7 +19,7 @@ from tiny_models import TEXTS, declare, save_model
 pytest.importorskip("sentence_transformers")
 from sentence_transformers import SentenceTransformer
 
-from poolscope.integrations.sentence_transformers_module import (
+from poolscope.connect.integrations.sentence_transformers_module import (
     RepairModule,
     needs_code,
     repaired_sentence_transformer,

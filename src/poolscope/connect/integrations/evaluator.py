@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import logging
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,26 +11,29 @@ from typing import Any
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.door import encode
-from poolscope.errors import InputError, refuse_renamed, require
+from poolscope.errors import InputError, require
+from poolscope.folder import Folder
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import SocmResult
 from poolscope.numbers.moments import text_moments, within_text_cosine
+from poolscope.words import logger
 
 require("sentence_transformers", "train")
 
 from sentence_transformers.base.evaluation import BaseEvaluator  # noqa: E402
 
-logger = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 
 class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
     """How much mean pooling hides between these texts, measured on the model as it is now; lower hides less.
 
-    Returns "socm" with its 95 % interval for the population of texts ("socm_low", "socm_high", left out for two texts),
-    "d_mu", "d_sigma", "concentration_ratio" and "within_text_cosine" (means over texts), each after `name_`. With
-    `pairs`, that many random pairs in place of all (`seed`). `options` are those of `poolscope.encode`, such as prompt
-    or max_length. With `output_path` a line is added to a CSV file there. The whole result of the last call is `last`.
+    Returns "socm" with its 95 % interval for the population of texts ("socm_low", "socm_high", left out where the texts
+    are too few), "d_mu", "d_sigma", "concentration_ratio" and "within_text_cosine" (means over texts), each after
+    `name_`. With `pairs`, that many random pairs in place of all (`seed`). `options` are those of `poolscope.encode`,
+    such as prompt or max_length. With `output_path` a line is added to a CSV file there. The whole result of the last
+    call is `last`.
 
     A low value is not a goal in itself: it says that the second moment adds little, not that the means rank well.
     """
@@ -47,7 +50,6 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        refuse_renamed("SOCMEvaluator", options, sample="pairs")
         self.texts = check_texts(texts)
         if len(self.texts) < 2:
             raise InputError("texts: received one text; SOCM compares pairs, so at least two are needed.")
@@ -68,7 +70,7 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
         clouds = encode(model, self.texts, **self.options)
         self.last = socm(clouds, pairs=self.pairs, seed=self.seed, **self.formula.to_dict())
         numbers = _numbers(self.last, clouds)
-        logger.info("SOCM of %d texts at epoch %s, step %s: %s", len(clouds), epoch, steps, self.last)
+        _LOG.info("SOCM of %d texts at epoch %s, step %s: %s", len(clouds), epoch, steps, self.last)
         if output_path is not None and self.write_csv:
             self._write(Path(output_path), {"epoch": epoch, "steps": steps, **numbers})
         metrics: dict[str, float] = self.prefix_name_to_metrics(numbers, self.name)
@@ -87,14 +89,14 @@ class SOCMEvaluator(BaseEvaluator):  # type: ignore[misc]
 
     def _write(self, folder: Path, row: dict[str, float]) -> None:
         """Add a line to the CSV file, with the names above the first."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"socm_evaluation{'_' if self.name else ''}{self.name}_results.csv"
-        fresh = not path.exists()
-        with path.open("a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, list(row), lineterminator="\n")
-            if fresh:
+        name = f"socm_evaluation{'_' if self.name else ''}{self.name}_results.csv"
+        with Folder.open(folder) as opened:
+            lines = io.StringIO()
+            writer = csv.DictWriter(lines, list(row), lineterminator="\n")
+            if opened.kind(name) != "file":
                 writer.writeheader()
             writer.writerow(row)
+            opened.append(name, lines.getvalue())
 
 
 def _numbers(result: SocmResult, clouds: TokenClouds) -> dict[str, float]:

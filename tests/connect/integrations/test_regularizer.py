@@ -19,8 +19,8 @@ from sentence_transformers import (
 )
 from sentence_transformers.sentence_transformer import losses
 
-from poolscope.integrations.evaluator import SOCMEvaluator
-from poolscope.integrations.regularizer import SOCMRegularizer
+from poolscope.connect.integrations.evaluator import SOCMEvaluator
+from poolscope.connect.integrations.regularizer import SOCMRegularizer
 
 COLUMNS = [TEXTS[:2], TEXTS[2:4], [TEXTS[4], "the blue tree"]]
 
@@ -103,7 +103,7 @@ def test_prompts_that_the_pooling_leaves_out_do_not_count(tmp_path):
 
 def test_texts_end_to_end_are_the_same_clouds(model):
     """What the pooling gets without padding (flash attention) is cut at the bounds that come with it."""
-    from poolscope.integrations.regularizer import clouds_of
+    from poolscope.connect.integrations.regularizer import clouds_of
 
     padded = model[0](model.preprocess(TEXTS))
     tokens, mask = clouds_of(padded, include_prompt=True)

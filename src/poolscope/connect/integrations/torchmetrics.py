@@ -19,7 +19,7 @@ from torch import Tensor  # noqa: E402
 from torchmetrics import Metric  # noqa: E402
 from torchmetrics.utilities import dim_zero_cat  # noqa: E402
 
-from poolscope.integrations.regularizer import token_mask  # noqa: E402
+from poolscope.connect.integrations.regularizer import token_mask  # noqa: E402
 
 
 class _Socm(Metric):

@@ -20,7 +20,7 @@ with warnings.catch_warnings():
     from mteb.abstasks.sts import AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
 
-    from poolscope.integrations.mteb import mteb_model
+    from poolscope.connect.integrations.mteb import mteb_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # mteb and datasets warn about themselves
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import os
 import pickle
 import re
-import sqlite3
 import uuid
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -29,7 +27,9 @@ from poolscope.connectors.base import (
     Batch,
     Distance,
     Fields,
+    NewRows,
     Search,
+    already_there,
     asking,
     chosen,
     column,
@@ -37,10 +37,13 @@ from poolscope.connectors.base import (
     guessed_notes,
     metadata_fields,
     safe_name,
+    split_address,
     unencrypted,
 )
+from poolscope.connectors.received import plain_base, refuse_links
 from poolscope.errors import InputError, reading, require
 from poolscope.files import is_file, text_of
+from poolscope.hosts import permit, secret_for
 
 SCHEMES = ("qdrant://", "qdrants://")
 PREFIX = "qdrant:"
@@ -58,16 +61,10 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
             f"{safe_name(name)}: received no collection; allowed: qdrant://host:port/collection or "
             f"qdrant:folder/collection. Name it at the end."
         )
-    shown = safe_name(name)
-    key = os.environ.get("QDRANT_API_KEY")
-    with asking(shown, _REMEDY, key):
+    shown, key = safe_name(name), None
+    with asking(shown, _REMEDY):
         if name.startswith(SCHEMES):
-            scheme = "https" if name.startswith("qdrants") else "http"
-            address = f"{scheme}://{place.partition('://')[2].rpartition('@')[2]}"
-            client = require("qdrant_client", "qdrant").QdrantClient
-            with warnings.catch_warnings():  # that a key goes without TLS is one of the notes
-                warnings.filterwarnings("ignore", message=".*insecure")
-                opened = client(url=address, api_key=key, timeout=30, check_compatibility=False)
+            opened, key = _connected(name, shown)
         else:
             folder = Path(place.removeprefix(PREFIX)).expanduser()
             if not is_file(folder / "meta.json"):
@@ -82,13 +79,82 @@ def open_qdrant(name: str, fields: Fields) -> QdrantConnector:
     return connector
 
 
+def write_qdrant(name: str, rows: NewRows) -> None:
+    """A new collection on a server, or in a new folder; ids that Qdrant does not allow stand in the field `id`."""
+    place, _, collection = name.partition("?")[0].rpartition("/")
+    shown = safe_name(name)
+    with asking(shown, _REMEDY):
+        models = require("qdrant_client.models", "qdrant")
+        if name.startswith(SCHEMES):
+            client, _ = _connected(name, shown)
+        else:
+            folder = Path(place.removeprefix(PREFIX)).expanduser()
+            if folder.exists():  # its client would load the points of every collection there, which are pickles
+                raise already_there(f"{PREFIX}{folder}")
+            client = require("qdrant_client", "qdrant").QdrantClient(path=str(folder))
+        try:
+            if client.collection_exists(collection):
+                raise already_there(shown)
+            kinds = {distance: kind for kind, distance in _DISTANCES.items()}
+            form = models.VectorParams(size=rows.vectors.shape[1], distance=models.Distance(kinds[rows.distance]))
+            client.create_collection(collection, vectors_config=form)
+            for part, beside in rows.parts():
+                points = [
+                    models.PointStruct(id=_allowed_id(each), vector=vector, payload={"id": each, **row})
+                    for each, vector, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True)
+                ]
+                client.upsert(collection, points=points)
+        finally:
+            client.close()
+
+
+def _allowed_id(name: str) -> int | str:
+    """The id of a point: a whole number or a UUID as it is; any other name becomes a UUID of its own.
+
+    >>> _allowed_id("12"), _allowed_id("perlfaq4#3") == _allowed_id("perlfaq4#3")
+    (12, True)
+    """
+    if name.isdecimal() and int(name) < 2**64 and str(int(name)) == name:
+        return int(name)
+    try:
+        return str(uuid.UUID(name))
+    except ValueError:
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+
+
+def _connected(name: str, shown: str) -> tuple[Any, str | None]:
+    """A client of the server that the address names, and the key that it sends."""
+    parts, secure = split_address(name), name.startswith(SCHEMES[1])
+    host = parts.hostname or "localhost"
+    permit(host, name=shown)
+    key = secret_for(host, "QDRANT_API_KEY")
+    prefix = parts.path.strip("/").rpartition("/")[0]
+    place = f"[{host}]" if ":" in host else host  # which the client puts into an address again
+    client = require("qdrant_client", "qdrant").QdrantClient
+    with warnings.catch_warnings():  # that a key goes without TLS is one of the notes
+        warnings.filterwarnings("ignore", message=".*insecure")
+        opened = client(
+            host=place,
+            port=parts.port or 6333,
+            https=secure,
+            prefix=prefix or None,
+            api_key=key,
+            timeout=30,
+            check_compatibility=False,
+        )
+    return opened, key
+
+
 class QdrantConnector:
     """The points of a collection, by scrolling: in the order of their ids."""
 
     def __init__(self, name: str, client: Any, collection: str, fields: Fields) -> None:
         names = [each.name for each in client.get_collections().collections]
         if collection not in names:
-            raise InputError(f"{name}: there is no such collection; there are {', '.join(names) or 'none'}. Name one.")
+            raise InputError(
+                f"{name}: there is no such collection; there are {', '.join(names) or 'none'}. "
+                f"End the address with the name of a collection."
+            )
         self.name, self._client, self._collection = name, client, collection
         params = client.get_collection(collection).config.params.vectors
         named = params if isinstance(params, dict) else {"": params}
@@ -120,9 +186,11 @@ class QdrantConnector:
                     with_vectors=[self._vector] if self._vector else True,
                 )
             payloads = [point.payload or {} for point in points]
+            with asking(self.name, "Check its points."):
+                vectors = [self._vector_of(point.vector) for point in points]
             yield Batch(
                 ids=[str(point.id) for point in points],
-                vectors=[self._vector_of(point.vector) for point in points],
+                vectors=vectors,
                 texts=column(payloads, self._fields.text),
                 groups=column(payloads, self._fields.group),
             )
@@ -205,11 +273,13 @@ class LocalFolder:
         path = self._folder / "collection" / name / "storage.sqlite"
         if not is_file(path):
             raise ValueError(f"there is no file {path.relative_to(self._folder)}")
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as base:
+        refuse_links(path.parent)
+        with plain_base(path) as base:
             if base.execute("SELECT type FROM sqlite_master WHERE name = 'points'").fetchone() != ("table",):
                 raise ValueError(f"{path.name} has no table of points")
             wanted = "SELECT rowid, point FROM points WHERE rowid > ? ORDER BY rowid LIMIT ?"
-            return base.execute(wanted, (place, limit)).fetchall()
+            rows: list[tuple[int, Any]] = base.execute(wanted, (place, limit)).fetchall()
+            return rows
 
     def _reading(self) -> AbstractContextManager[None]:
         return reading(self._folder, "Write it again.", kind=InputError, is_not="a folder of Qdrant")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
+from urllib.parse import quote
 
 import pytest
 
 from connector_data import DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agrees, exact_neighbours
 from poolscope import audit, read_index
-from poolscope.connectors import postgres
+from poolscope.connect import postgres
 from poolscope.connectors.base import ConnectionFailedError, Fields
 from poolscope.errors import InputError
 
@@ -41,6 +42,10 @@ def address():
         connection.execute(
             "CREATE VIEW seen AS SELECT id, CASE WHEN id > 2 THEN body END AS body, embedding FROM chunks"
         )
+        connection.execute('CREATE SCHEMA "Shop"')
+        for table in ('"Documents"', '"Shop"."Documents"', '"a.b ""c"""'):
+            connection.execute(f"CREATE TABLE {table} AS SELECT * FROM chunks")
+            connection.execute(f"CREATE INDEX ON {table} USING hnsw (embedding vector_cosine_ops)")
         connection.execute("CREATE VIEW wrong AS SELECT body, embedding, 1 / (id - 30) AS id FROM chunks")
     yield uri
     server.cleanup()
@@ -71,11 +76,24 @@ def test_the_search_of_the_index_and_its_setting(address):
     held.close()
 
 
+@pytest.mark.parametrize(
+    "table",
+    ["Documents", '"Documents"', "public.Documents", 'public."Documents"', "Shop.Documents", '"a.b ""c"""', "CHUNKS"],
+)
+def test_a_table_whatever_its_letters(address, table):
+    held = read_index(with_table(address, quote(table)))
+    agrees(held)
+    assert held.distance == ("l2" if table == "CHUNKS" else "cosine")
+    queries = VECTORS[:2]
+    assert [ids[0] for ids in held.search.find(queries, 1, 200)] == IDS[:2]
+    held.close()
+
+
 def test_rows_without_a_vector_are_the_answer_of_the_audit(address):
     found = audit(with_table(address, "holes"))
-    assert found.numbers["rows_no_vector"] == 3
-    assert found["rows"].verdict.level == "repair"
-    assert found["rows"].tables["broken_rows"]["id"].to_pylist() == ["1", "2", "3"]
+    assert found["index"].level == "fix"
+    assert found["index"].values["broken"] == 3
+    assert found["index"].values["examples"] == [f"{name}: no vector" for name in "123"]
 
 
 def test_a_view_and_rows_without_a_text(address):
@@ -127,4 +145,4 @@ def test_a_password_of_the_address_is_in_no_result_page_or_command(address, tmp_
     folder = found.save(tmp_path / "audit")
     written = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     assert not any(SECRET.encode() in content for content in written)
-    assert SECRET not in repr(found.subject)
+    assert SECRET not in repr(found.search)

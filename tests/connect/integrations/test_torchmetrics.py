@@ -15,7 +15,7 @@ from poolscope.errors import InputError
 pytest.importorskip("torchmetrics")
 from torchmetrics import MetricCollection
 
-from poolscope.integrations.torchmetrics import SOCM, PairedSOCM
+from poolscope.connect.integrations.torchmetrics import SOCM, PairedSOCM
 
 LENGTHS = [3, 5, 1, 7, 4, 6, 2]
 

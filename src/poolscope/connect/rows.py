@@ -1,0 +1,74 @@
+"""What the room of connections brings to the tables of the core, as data: stores, commands, services."""
+
+# `starts`: an address of such a store begins with one of these.
+CONNECTORS = (
+    {
+        "name": "qdrant",
+        "words": "qdrant(s)://host:port/collection or qdrant:folder/collection",
+        "starts": ("qdrant://", "qdrants://", "qdrant:"),
+        "open": "poolscope.connect.qdrant:open_qdrant",
+        "write": "poolscope.connect.qdrant:write_qdrant",
+        "extra": "qdrant",
+    },
+    {
+        "name": "chroma",
+        "words": "chroma:folder/collection or chroma(s)://host:port/collection",
+        "starts": ("chroma://", "chromas://", "chroma:"),
+        "open": "poolscope.connect.chroma:open_chroma",
+        "write": "poolscope.connect.chroma:write_chroma",
+        "extra": "chroma",
+    },
+    {
+        "name": "pgvector",
+        "words": "postgresql://user@host/base?table=NAME",
+        "starts": ("postgresql://", "postgres://"),
+        "open": "poolscope.connect.postgres:open_postgres",
+        "write": "poolscope.connect.postgres:write_postgres",
+        "extra": "pgvector",
+    },
+    {
+        "name": "sqlite-vec",
+        "words": "sqlite-vec:file.db/table",
+        "starts": ("sqlite-vec:",),
+        "open": "poolscope.connect.sqlite_vec:open_sqlite_vec",
+        "write": "poolscope.connect.sqlite_vec:write_sqlite_vec",
+        "extra": "sqlite-vec",
+    },
+    {
+        "name": "duckdb",
+        "words": "duckdb:file.duckdb/table",
+        "starts": ("duckdb:",),
+        "open": "poolscope.connect.duckdb:open_duckdb",
+        "write": "poolscope.connect.duckdb:write_duckdb",
+        "extra": "duckdb",
+    },
+    {
+        "name": "elastic",
+        "words": "elastic(s)://host:9200/index or opensearch(s)://host:9200/index",
+        "starts": ("elastic://", "elastics://", "opensearch://", "opensearchs://"),
+        "open": "poolscope.connect.elastic:open_elastic",
+        "write": "poolscope.connect.elastic:write_elastic",
+        "extra": None,
+    },
+    {
+        "name": "weaviate",
+        "words": "weaviate(s)://host:8080/Collection",
+        "starts": ("weaviate://", "weaviates://"),
+        "open": "poolscope.connect.weaviate:open_weaviate",
+        "write": "poolscope.connect.weaviate:write_weaviate",
+        "extra": None,
+    },
+    {
+        "name": "pinecone",
+        "words": "pinecone://index-host/namespace",
+        "starts": ("pinecone://",),
+        "open": "poolscope.connect.pinecone:open_pinecone",
+        "write": "poolscope.connect.pinecone:write_pinecone",
+        "extra": None,
+    },
+)
+COMMANDS = (
+    ("mcp", "poolscope.connect.mcp", "Tools for assistants: audit, explain a miss, cost, check.", "More"),
+    ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
+)
+SERVICES = (("engine on a Ray cluster", "poolscope.connect.ray_engine:RayEngine"),)

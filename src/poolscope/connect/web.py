@@ -1,0 +1,98 @@
+"""JSON over HTTP for stores whose interface is that: one connection, no redirect, no proxy, no client package."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from poolscope.connectors.base import ConnectionFailedError, split_address
+from poolscope.errors import InputError
+from poolscope.hosts import LOOPBACK, permit, secret_for
+
+_SECONDS = 60
+_LONGEST = 2**28
+_SHOWN = 160
+
+
+class NotThereError(ConnectionFailedError):
+    """A store that answers 404."""
+
+
+class WebStore:
+    """A server that is asked in JSON. `name` is the address as it may be shown; `remedy` is what to check."""
+
+    def __init__(self, address: str, name: str, *, secure: bool, port: int, remedy: str) -> None:
+        parts = split_address(address)
+        self.name, self._remedy = name, remedy
+        self.host = parts.hostname or "localhost"
+        try:
+            place = parts.port or port
+        except ValueError as error:
+            raise InputError(f"{name}: received a port that is no number up to 65535. Write host:port.") from error
+        permit(self.host, name=name)
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connection = kind(self.host, place, timeout=_SECONDS)
+        self.headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "poolscope"}
+
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """The JSON that the server answers."""
+        content = None if body is None else json.dumps(body).encode()
+        headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
+        try:
+            self._connection.request(method, path, content, headers)
+            answer = self._connection.getresponse()
+            received = answer.read(_LONGEST + 1)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            self._connection.close()
+            reason = str(getattr(error, "strerror", None) or error)[:_SHOWN] or type(error).__name__
+            raise ConnectionFailedError(f"{self.name}: no answer ({reason}). {self._remedy}") from error
+        if len(received) > _LONGEST:
+            self._connection.close()
+            raise ConnectionFailedError(f"{self.name}: the answer is longer than {_LONGEST:,} bytes. {self._remedy}")
+        return self._understood(answer.status, received)
+
+    def _understood(self, status: int, received: bytes) -> Any:
+        try:
+            said = json.loads(received) if received else {}
+        except (ValueError, RecursionError):
+            said = None
+        if status == 404:
+            raise NotThereError(f"{self.name}: there is no such thing (404{_reason(said)}). Check the spelling.")
+        if status >= 300:
+            raise ConnectionFailedError(f"{self.name}: refused ({status}{_reason(said)}). {self._remedy}")
+        if said is None:
+            raise ConnectionFailedError(f"{self.name}: answered something else than JSON. {self._remedy}")
+        return said
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._connection.close()
+
+
+def is_here(host: str) -> bool:
+    """Whether a host is this machine."""
+    return host.casefold() in LOOPBACK
+
+
+def login(address: str, host: str, variable: str) -> str | None:
+    """The value of a Basic header: user and password of the address, the password else from a variable."""
+    parts = split_address(address)
+    if parts.username is None:
+        return None
+    password = unquote(parts.password) if parts.password else secret_for(host, variable)
+    return "Basic " + base64.b64encode(f"{unquote(parts.username)}:{password or ''}".encode()).decode()
+
+
+def _reason(said: Any) -> str:
+    """What a server says of its refusal, in a few words; "" where it says nothing that can be read."""
+    for name in ("error", "message", "reason"):
+        while isinstance(said, dict) and name in said:
+            said = said[name]
+    if isinstance(said, list) and said and isinstance(said[0], dict):
+        said = said[0].get("message", "")
+    words = " ".join(said.split())[:_SHOWN] if isinstance(said, str) else ""
+    return f": {words}" if words else ""
