@@ -80,8 +80,8 @@ def test_what_was_not_tried_says_why():
     ("shift", "outcome"), [(0.1, "helps"), (-0.1, "hurts"), (0.0, "changes nothing that can be told from chance")]
 )
 def test_the_sentence_says_what_the_interval_says(shift, outcome):
-    scores = np.linspace(0, 1, 30)[:, None]
-    before, after = (Evaluation("t", "nDCG@10", "queries", scores + move) for move in (0.0, shift))
+    scores, sway = np.linspace(0.2, 0.8, 30)[:, None], np.tile([0.02, -0.02], 15)[:, None]
+    before, after = (Evaluation("t", "nDCG@10", "queries", scores + move) for move in (0.0, shift + sway))
     trial = compared("a cure", before, after, doing="curing", units="held-out queries")
     assert trial.sentence == f"curing {outcome} ({shift:+.3f} nDCG@10 on 30 held-out queries)."
     assert trial.gain == pytest.approx(max(shift, 0))

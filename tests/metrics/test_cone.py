@@ -59,5 +59,5 @@ def test_two_texts_have_no_interval_and_one_is_an_error():
     assert cone([[1.0, 0.0], [0.0, 1.0]]).mean_cosine.interval is None
     with pytest.raises(InputError, match="at least two texts"):
         cone([[1.0, 0.0]])
-    with pytest.raises(InputError, match="row 1"):
+    with pytest.raises(InputError, match="row 2"):
         cone([[1.0, 0.0], [0.0, 0.0]])

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from poolscope.numbers.intervals import RatioSums
-from poolscope.numbers.moments import Spans, exchangeable_share, second_order_loss, window_bounds, window_scatters
+from poolscope.numbers.moments import (
+    BestSpans,
+    Spans,
+    exchangeable_share,
+    second_order_loss,
+    spans_of,
+    window_bounds,
+    window_scatters,
+)
 from poolscope.numbers.streaming import text_windows
 
 
@@ -62,6 +70,18 @@ def test_joined_windows_are_as_good_as_their_cuts_and_no_better_than_the_best(cl
         best = min(lost(cloud, [0, *places, 11]) for places in cuts)
         assert best <= spans.losses[windows - 1] + 1e-9
     assert Spans.of(cloud[:1]).bounds(1).tolist() == [0, 1]
+
+
+def test_the_best_windows_lose_no_more_than_any_cuts(cloud):
+    spans = BestSpans.of(cloud, 11)
+    for windows in range(1, 12):
+        bounds = spans.bounds(windows)
+        assert len(bounds) == windows + 1
+        assert lost(cloud, bounds) == pytest.approx(spans.losses[windows - 1], abs=1e-9)
+        cuts = itertools.combinations(range(1, 11), windows - 1)
+        assert spans.losses[windows - 1] == pytest.approx(min(lost(cloud, [0, *at, 11]) for at in cuts), abs=1e-9)
+    assert BestSpans.of(cloud[:1], 4).bounds(1).tolist() == [0, 1]
+    assert isinstance(spans_of(np.zeros((3000, 2)), 8), Spans)
 
 
 def test_cuts_fall_where_the_vectors_change():

@@ -42,12 +42,39 @@ def test_clusters_join_what_comes_back_later():
     assert near[1] < 0.05 < near[0]
 
 
-def test_the_greedy_budget_gives_to_the_largest_gain_and_is_kept():
+def test_the_budget_goes_to_the_largest_gain_and_is_kept():
     losses = [np.array([9.0, 4.0, 1.0]), np.array([5.0, 4.5]), np.array([3.0])]
     assert allocate(losses, 3).tolist() == [1, 1, 1]
     assert allocate(losses, 5).tolist() == [3, 1, 1]
     assert allocate(losses, 6).tolist() == [3, 2, 1]
     assert allocate(losses, 60).tolist() == [3, 2, 1]
+
+
+def least_loss(losses, budget):
+    """The least that any way to deal out at most so many vectors loses."""
+    best = np.full(budget + 1, np.inf)
+    best[0] = 0.0
+    for loss in losses:
+        grown = np.full(budget + 1, np.inf)
+        for count, lost in enumerate(loss, 1):
+            grown[count:] = np.minimum(grown[count:], best[: budget + 1 - count] + lost)
+        best = grown
+    return best.min()
+
+
+def test_no_way_to_spend_the_budget_loses_less_but_for_the_last_step():
+    random = np.random.default_rng(0)
+    for _ in range(50):
+        losses = [np.sort(random.random(random.integers(1, 7)))[::-1] for _ in range(12)]
+        budget = int(random.integers(12, 60))
+        counts = allocate(losses, budget)
+        assert counts.sum() == min(budget, sum(map(len, losses)))
+        lost = sum(loss[count - 1] for loss, count in zip(losses, counts, strict=True))
+        best = least_loss(losses, budget)
+        assert lost >= best - 1e-12
+        assert lost - best < 1.0  # at most the step of one text
+        start = sum(loss[0] for loss in losses)
+        assert start - lost >= 0.85 * (start - best)
 
 
 def test_a_text_is_found_by_its_best_vector():

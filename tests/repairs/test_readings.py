@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from poolscope import TokenClouds, tune
-from poolscope.capture import capture
+from poolscope.connect.integrations.sentence_transformers_module import repaired_sentence_transformer
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import both_ways
 from poolscope.errors import InputError, ModelError
 from poolscope.evaluation import split_half_task
-from poolscope.integrations.sentence_transformers_module import repaired_sentence_transformer
+from poolscope.lab.capture import capture
 from poolscope.numbers.pooling import MeanPooling
 from poolscope.repairs import Repair
 from poolscope.repairs.readings import AlignedValues, AtLayer, BothWays, Echo, ValuePooling

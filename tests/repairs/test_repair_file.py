@@ -28,7 +28,7 @@ def test_the_file_holds_the_whole_repair(tmp_path):
     texts = topic_texts(5, seed=9)
     expected = recommended.apply(common_direction).encode(texts)
     np.testing.assert_array_equal(again.apply(common_direction).encode(texts), expected)
-    assert again.evidence["verdict"]["level"] == "repair"
+    assert again.evidence["verdict"]["level"] == "fix"
     assert again.model == "common_direction"
     (tmp_path / "other").write_bytes(b"x")
     with pytest.raises(StoreError, match="not a readable"):

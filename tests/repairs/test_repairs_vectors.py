@@ -220,11 +220,11 @@ def test_refusals(vectors, others):
         MeanRemoval().fit(vectors).transform(vectors[:, :4])
     with pytest.raises(InputError, match="no common direction"):
         MeanRemoval().fit([[1.0, 0.0], [-1.0, 0.0]])
-    with pytest.raises(InputError, match=r"row 1 .* is zero or not finite"):
+    with pytest.raises(InputError, match=r"row 2 .* is (zero|not finite)"):
         MeanRemoval().fit([[1.0, 0.0], [0.0, 0.0]])
 
 
 def test_a_vector_that_is_removed_whole_is_named():
     repair = MeanRemoval().fit([[1.0, 0.1], [1.0, -0.1]])
-    with pytest.raises(InputError, match=r"row 1 \(1 in all\) is what .* removes"):
+    with pytest.raises(InputError, match=r"row 2 \(1 in all\) is what .* removes"):
         repair.transform([[0.0, 1.0], [5.0, 0.0]])

@@ -139,6 +139,7 @@ def query_task(
         notes=(*texts.report.notes(), *judged.notes),
         grades=judged.grades if judged.graded else None,
         answers=judged.answers,
+        groups=groups_of_ids(texts.ids),
     )
     if limit is None or max(task.units, len(task.idle)) <= limit:
         return task

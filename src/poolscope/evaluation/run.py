@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import curves_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_texts
-from poolscope.encoders.capabilities import is_encoder, longest_of, options_of, takes_tokens, with_options
+from poolscope.encoders.capabilities import has, is_encoder, longest_of, options_of, takes_tokens, with_options
 from poolscope.encoders.pooling import TextPooling, own_pooling
 from poolscope.errors import InputError, ModelError, shorten, whole_number
 from poolscope.evaluation.reading import split_half_task
@@ -29,6 +28,7 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.pooling import MeanPooling, Pooling, RestPooling
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
+from poolscope.show.charts import curves_figure
 
 Vectors = NDArray[np.float32]
 
@@ -197,7 +197,7 @@ def for_role(encoder: TokenEncoder, role: str | None) -> TokenEncoder:
     """The encoder for texts in a role: with the prompt that its model declares for it, and by the rule of that role
     where the model keeps a temperature rule. What the caller chose himself stays.
     """
-    if role is None or not takes_tokens(encoder):
+    if role is None or not has(encoder, "with_options"):
         return encoder
     options = options_of(encoder)
     if encoder.card.prompts and not asks_for_prompt(options):
@@ -299,7 +299,7 @@ def best_layer(
     if not depth:
         raise ModelError(
             f"{encoder.card.name}: received a model of kind '{encoder.card.kind}' with one layer of tokens; needed: a "
-            f"transformer with several. Pass one."
+            f"transformer with several, such as 'builtin:minilm'."
         )
     task = texts if isinstance(texts, Task) else split_half_task(texts)
     choosing, reporting = halve(task, seed=seed)
@@ -336,11 +336,11 @@ def _sentence(best: Key, difference: Difference, depth: int, pooling: TextPoolin
     what = f"layer {best[0]} by the {best[1]}"
     change = f"{difference.metric} {difference} against {against}, on {difference.count} held-out"
     if (shortage := difference.shortage()) is not None:
-        return f"Which layer is best cannot be told here: {shortage}. Chosen was {what}: {change} {difference.unit}."
+        return f"These data cannot show which layer is best: {shortage}. We chose {what}: {change} {difference.unit}."
     if difference.proves_gain:
         return f"The best to pool here is {what}: {change} {difference.unit}."
     if reach := difference.reach(LEAST_GAIN):
-        told = f"Whether another layer is better cannot be told here: {what} was chosen, {change} {difference.unit}."
+        told = f"No other layer is shown to be better. We chose {what}: {change} {difference.unit}."
         return f"{told} {reach}"
     outcome = "is worse" if difference.proves_loss else "is not proven better"
     return f"Keep the layer that the model pools: {what} was chosen and {outcome}, {change} {difference.unit}."

@@ -1,8 +1,8 @@
 """A score with its interval, the paired difference of two scores, and a trial: scores before and after a change.
 
-A mean over units has an interval that holds its level for few and skewed scores, and so has a difference of means.
-Spearman's ρ has a bootstrap interval over units, and the v-measure one from half-samples: a bootstrap repeats units,
-which raises mutual information.
+A mean over units has the interval of a share or of a mean, by documents where they are known, and so has a difference.
+Spearman's ρ has a percentile bootstrap over units (Efron 1979), and the v-measure an interval from half-samples
+(McCarthy 1969, Pseudo-replication: half samples): a bootstrap repeats units, which raises mutual information.
 """
 
 from __future__ import annotations
@@ -13,34 +13,30 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from poolscope.charts import histogram_figure
 from poolscope.errors import InputError
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import (
+    FEWEST_CHANGED,
+    FEWEST_PAIRED,
+    LEVEL,
     Estimate,
     Interval,
-    bounded_interval,
-    paired_interval,
+    mean_estimate,
+    paired_difference,
     percentile_interval,
+    share_estimate,
     signed,
+    smallest_gain,
+    too_few,
 )
 from poolscope.numbers.learning import STATISTICS
 from poolscope.results import Result, bulk, transient
+from poolscope.show.charts import histogram_figure
 from poolscope.surface import as_array
 
-# A bootstrap over fewer units knows too little of their spread: of 95 % intervals, 90 % hold the truth at 10 normal
-# units, 80 % at 4, and two units that both gain never leave any doubt.
-FEWEST_UNITS = 10
-# The fewest changes that a two-sided sign test at 5 % tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06.
-FEWEST_CHANGED = 6
-# What a query wins in nDCG when its document goes from the second place to the first: 1 − 1/log₂ 3.
-_ONE_PLACE = 0.37
-# The most that a unit is supposed to change where no unit of a sample has shown it, as a share of the scale: in nDCG, a
-# document that goes from the first place to the third.
-UNSEEN = 0.5
 # Points of a score that a repair of vectors must win to matter: of 100 queries two more find their text first instead
 # of not at all. A trial that could not have seen them has not asked.
 LEAST_GAIN = 0.02
@@ -55,7 +51,9 @@ class Evaluation(Result):
     from every start of k-means, with the `contrasts` between halves of the texts beside them. `others` holds further
     measures, one score a unit; `notes` says what was left out; `searched` counts the documents that each query was
     compared with. `digest` tells the texts and judgements from others, "" where they are not known, and `names` tells
-    one unit from another, () likewise.
+    one unit from another, () likewise. `tied`: whether a relevant document of the query scores as much as another one;
+    such a score is the mean over the orders of equal documents. `unit_documents` names the document of each unit,
+    where documents are known: intervals are then over documents.
     """
 
     task: str
@@ -71,6 +69,8 @@ class Evaluation(Result):
     contrasts: Array | None = bulk()
     digest: str = field(default="", repr=False)
     names: tuple[str, ...] = field(default=(), repr=False, metadata={"bulk": True})
+    tied: NDArray[np.bool_] | None = bulk()
+    unit_documents: tuple[str, ...] = field(default=(), repr=False, metadata={"bulk": True})
 
     def headline(self) -> dict[str, Any]:
         """Task, score with its interval, number of units."""
@@ -98,7 +98,7 @@ class Evaluation(Result):
     @property
     def score(self) -> Estimate:
         """The score with its 95 % interval."""
-        return Estimate(self.value, self.interval())
+        return self.estimate()
 
     @property
     def scores(self) -> Array:
@@ -113,42 +113,49 @@ class Evaluation(Result):
     def averaged(self, other: Evaluation) -> Evaluation:
         """The mean of both, unit by unit: the same units, asked in another way."""
         others = {name: (scores + other.others[name]) / 2 for name, scores in self.others.items()}
-        return replace(self, observations=((self.scores + other.scores) / 2)[:, None], others=others)
+        tied = None if self.tied is None or other.tied is None else self.tied | other.tied
+        return replace(self, observations=((self.scores + other.scores) / 2)[:, None], others=others, tied=tied)
 
-    def interval(self, *, level: float = 0.95, draws: int = 2000, seed: int = 0) -> Interval | None:
-        """For a mean of scores from 0 to 1 (`bounded_interval`), ρ from a bootstrap, the v-measure from half-samples.
+    def estimate(self, *, level: float = LEVEL, draws: int = 2000, seed: int = 0) -> Estimate:
+        """The score with its interval: of a mean by unit, of ρ from a bootstrap, of the v-measure from half-samples.
 
-        Scores of your own beyond 0 or 1 count as bounds themselves. None for fewer than 10 units, and where half of
-        the units have no score of their own: `why_no_interval` says so.
+        Without an interval for fewer than 10 units, and where half of the units have no score of their own.
         """
-        if len(self.observations) < FEWEST_UNITS:
-            return None
         if self.statistic == "mean":
-            least, most = min(0.0, float(self.scores.min())), max(1.0, float(self.scores.max()))
-            return bounded_interval(self.scores, least, most, level=level, draws=draws, seed=seed, unit=self.unit)
-        if self.statistic == "v-measure":
-            if self.contrasts is None:
-                return None
-            return _half_sample_interval(self.value, self.contrasts, level, self.unit, bounds=(0.0, 1.0))
-        values = _bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
-        return _drawn_interval(values, level, self.unit)
+            within = self.scores.min() >= 0 and self.scores.max() <= 1
+            units = self.unit_documents or None
+            if within:
+                return share_estimate(self.scores, units=units, each=self.unit, level=level)
+            return mean_estimate(self.scores, units, each=self.unit, level=level)
+        count, interval = len(self.observations), None
+        why = too_few(count, self.unit)
+        if not why and self.statistic == "v-measure" and self.contrasts is not None:
+            interval = _half_sample_interval(self.value, self.contrasts, level, self.unit, bounds=(0.0, 1.0))
+        elif not why and self.statistic != "v-measure":
+            values = _bootstrap_draws(self.statistic, [self.observations], draws=draws, seed=seed)[0]
+            interval = _drawn_interval(values, level, self.unit)
+        if interval is None:
+            why = why or f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
+        return Estimate(self.value, interval, no_interval=why)
+
+    def interval(self, *, level: float = LEVEL, draws: int = 2000, seed: int = 0) -> Interval | None:
+        """The interval of `estimate`."""
+        return self.estimate(level=level, draws=draws, seed=seed).interval
 
     def why_no_interval(self) -> str:
         """The reason, where `interval` is None."""
-        count = len(self.observations)
-        if count < FEWEST_UNITS:
-            return f"no interval: {count} {self.unit}, needed: {FEWEST_UNITS}"
-        return f"no interval: half of the {count:,} {self.unit} differ too little for a score of their own"
+        return self.estimate().no_interval
 
     def derived(self) -> dict[str, Any]:
         """Value, interval or why there is none, number of units, and the means of further measures."""
-        interval = self.interval()
+        score = self.estimate()
         return {
             "value": self.value,
             self.unit: len(self.observations),
             **({} if self.searched is None else {"documents": self.searched}),
-            "interval": interval,
-            **({"no_interval": self.why_no_interval()} if interval is None else {}),
+            **({} if self.tied is None else {"tied_queries": int(self.tied.sum())}),
+            "interval": score.interval,
+            **({"no_interval": score.no_interval} if score.interval is None else {}),
             "others": {name: float(scores.mean()) for name, scores in self.others.items()},
         }
 
@@ -158,7 +165,9 @@ class Difference(Result):
     """After minus before, over the same units: positive means better. The interval is paired (see `compare_scores`).
 
     `change` is the difference of the scores, with its interval. `count` units were compared, and `changed` of them are
-    not what they were (score, cosine or cluster).
+    not what they were (score, cosine or cluster). `p_value` is that of no change, from flipping the signs of units
+    (documents where they are known), and `smallest` the smallest gain that they would have shown in four of five cases;
+    both are None for what is no mean over units.
     """
 
     change: Estimate
@@ -166,6 +175,8 @@ class Difference(Result):
     unit: str
     count: int
     changed: int
+    p_value: float | None = None
+    smallest: float | None = None
 
     def meaning(self) -> str:
         """What the difference allows to say, as the end of a sentence."""
@@ -199,33 +210,25 @@ class Difference(Result):
         """Does the interval exclude no loss, over units enough to prove anything?"""
         return self.interval is not None and self.interval.high < 0 and self.shortage() is None
 
-    def smallest_gain(self, power: float = 0.8) -> float:
-        """The smallest gain that units as many and as different as these prove with this probability.
-
-        g = (z + z_power)·error, with the error of the interval; infinite without one. A gain comes by steps, of units
-        that go from the second place to the first, and these spread the differences further: g(s − g)/n is added to the
-        squared error for a step s. Where fewer units changed than could prove anything, it is as many such steps as
-        prove a gain that nothing goes against, log(2/(1 − level))/log(1 + 2s): 7 at 95 %.
+    def smallest_gain(self) -> float:
+        """The smallest gain that units as many and as different as these prove in four of five cases.
 
         >>> found = compare_scores(np.zeros(100), np.tile([0.1, -0.1], 50))
-        >>> round(found.smallest_gain(), 3), round(found.smallest_gain(0.5), 3)
-        (0.044, 0.028)
+        >>> round(found.smallest_gain(), 3)
+        0.044
         """
+        if self.smallest is not None:
+            return self.smallest
         if self.interval is None:
             return float("inf")
-        z = float(special.ndtri((1 + self.interval.level) / 2))
-        reach, error = z + float(special.ndtri(power)), (self.interval.high - self.interval.low) / 2 / z
-        each = reach**2 / self.count
-        seen = (each * _ONE_PLACE + np.sqrt((each * _ONE_PLACE) ** 2 + 4 * (1 + each) * (reach * error) ** 2)) / 2
-        seen = float(seen / (1 + each))
-        steps = float(np.log(2 / (1 - self.interval.level)) / np.log1p(_ONE_PLACE / UNSEEN))
-        return seen if self.changed >= FEWEST_CHANGED else max(seen, steps / self.count * _ONE_PLACE)
+        error = (self.interval.high - self.interval.low) / 2 / float(special.ndtri((1 + self.interval.level) / 2))
+        return smallest_gain(error, np.inf, self.count, self.changed, level=self.interval.level)
 
     def could_tell(self, least: float) -> bool:
         """Would a gain of `least` have been seen, or is it excluded? Otherwise the question has not been asked."""
-        if self.interval is None or self.count < FEWEST_UNITS:
+        if self.count < FEWEST_PAIRED or (self.interval is None and self.changed > 0):
             return False
-        excluded = self.interval.high < least and self.changed >= FEWEST_CHANGED
+        excluded = self.interval is not None and self.interval.high < least and self.changed >= FEWEST_CHANGED
         return excluded or self.smallest_gain() <= least
 
     def reach(self, least: float) -> str:
@@ -235,7 +238,7 @@ class Difference(Result):
         gain = self.smallest_gain()
         smallest = f"{gain:.3f} {self.metric}" if np.isfinite(gain) else "any size"
         few = f"Too few {self.unit} to tell"
-        if self.count >= FEWEST_UNITS and self.changed < FEWEST_CHANGED:
+        if self.count >= FEWEST_PAIRED and self.changed < FEWEST_CHANGED:
             few = f"Too few {self.unit} changed to tell ({self.changed} of {self.count:,}; {FEWEST_CHANGED} are needed)"
         return f"{few}: the smallest gain they could have shown is {smallest}, and {least:g} matters."
 
@@ -243,20 +246,20 @@ class Difference(Result):
         """About how many units as different as these would tell a gain of `least`; infinite without an interval."""
         return self.count * (self.smallest_gain() / least) ** 2
 
-    def shortage(self, units: int = FEWEST_UNITS) -> str | None:
+    def shortage(self) -> str | None:
         """Why these units, or those that changed, are too few to prove anything; None where they suffice."""
-        if self.count >= units and self.changed >= FEWEST_CHANGED:
+        if self.count >= FEWEST_PAIRED and self.changed >= FEWEST_CHANGED:
             return None
         return (
             f"too few to prove anything ({self.count:,} {self.unit}, {self.changed:,} of them changed; needed: "
-            f"{units} and {FEWEST_CHANGED})"
+            f"{FEWEST_PAIRED} and {FEWEST_CHANGED})"
         )
 
     def __str__(self) -> str:
-        interval = (
-            "no interval" if self.interval is None else f"[{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]"
-        )
-        return f"{self.mean:+z.4f} {interval}"
+        if self.interval is None:
+            return f"{self.mean:+z.4f} ({self.change.no_interval or 'no interval'})"
+        over = " over documents" if self.interval.unit == "documents" else ""
+        return f"{self.mean:+z.4f} [{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]{over}"
 
 
 def compare_scores(
@@ -269,9 +272,9 @@ def compare_scores(
 ) -> Difference:
     """The difference of two scores over the same units, so what they share cancels; its interval is paired.
 
-    Two evaluations of one task, or two lists of scores of the same queries. A mean over units has an interval that
-    holds its level from about 20 units on (`paired_interval`); for Spearman's ρ both sides are resampled by the same
-    units. Clusters are compared by half-samples of the texts, the same for both sides, each clustered anew.
+    Two evaluations of one task, or two lists of scores of the same queries. A mean over units has the interval of
+    Johnson's modified t by unit (`paired_difference`), from 30 units on; for Spearman's ρ both sides are resampled by
+    the same units. Clusters are compared by half-samples of the texts, the same for both sides, each clustered again.
 
     Parameters
     ----------
@@ -290,25 +293,26 @@ def compare_scores(
     Examples
     --------
     >>> found = compare_scores([0.0, 0.5, 0.75, 0.5] * 10, [0.5, 0.75, 0.75, 0.5] * 10)
-    >>> found
-    Difference(change 0.188 [0.1025, 0.2571], metric score, unit queries, count 40, changed 20)
+    >>> print(found, found.p_value)
+    +0.1875 [+0.1208, +0.2551] 0.0001
     >>> found.mean, found.proves_gain
     (0.1875, True)
 
     """
     sides = [_as_evaluation(side) for side in (before, after)]
     _check_pair(*sides)
-    if sides[0].statistic == "mean":
-        differences = sides[1].scores - sides[0].scores
-        mean = float(differences.mean())
-        scale = float(np.ptp(np.concatenate([*(side.scores for side in sides), [0.0, 1.0]])))
-        bounds = {"unseen": UNSEEN * scale, "most": scale}
-        interval = paired_interval(differences, level=level, draws=draws, seed=seed, unit=sides[0].unit, **bounds)
-    else:
-        mean = sides[1].value - sides[0].value
-        interval = _paired_interval(*sides, level=level, draws=draws, seed=seed)
-    changed = int((sides[0].observations != sides[1].observations).any(axis=1).sum())
-    return Difference(Estimate(mean, interval), sides[0].metric, sides[0].unit, len(sides[0].observations), changed)
+    first, second = sides
+    count, changed = len(first.observations), int((first.observations != second.observations).any(axis=1).sum())
+    if first.statistic == "mean":
+        units = first.unit_documents or second.unit_documents or None
+        found = paired_difference(first.scores, second.scores, units, each=first.unit, level=level)
+        return Difference(
+            found.change, first.metric, found.unit, found.units, found.changed, found.p_value, found.smallest_gain
+        )
+    why = too_few(count, first.unit) or ("" if changed else f"no interval: none of the {count:,} {first.unit} changed")
+    interval = None if why else _paired_interval(first, second, level=level, draws=draws, seed=seed)
+    change = Estimate(second.value - first.value, interval, no_interval=why)
+    return Difference(change, first.metric, first.unit, count, changed)
 
 
 def _paired_interval(before: Evaluation, after: Evaluation, *, level: float, draws: int, seed: int) -> Interval | None:
@@ -368,7 +372,8 @@ _BLOCK = 2**22
 def _bootstrap_draws(statistic: str, sides: Sequence[Array], *, draws: int, seed: int) -> list[Array]:
     """The statistic of the observations of each side (units × columns) for every draw; all sides are drawn alike."""
     random = np.random.default_rng(seed)
-    units = len(sides[0])
+    order = np.lexsort(np.concatenate([side.T for side in sides])[::-1])  # so that it is no matter of place
+    sides, units = [side[order] for side in sides], len(sides[0])
     step = max(1, _BLOCK // units)
     parts: list[list[Array]] = [[] for _ in sides]
     for start in range(0, draws, step):
@@ -389,7 +394,7 @@ def _half_sample_interval(
     """
     reach = float(special.stdtrit(len(contrasts) - 1, (1 + level) / 2)) * float(np.sqrt((contrasts**2).mean()))
     low, high = max(value - reach, bounds[0]), min(value + reach, bounds[1])
-    return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}")
+    return Interval(low, high, level, f"the population of {unit}", f"half-samples of {unit}", unit)
 
 
 # -- trials: before and after something was done ----------------------------------------------------------------------
@@ -407,11 +412,11 @@ class Trial(Result):
     None for what is no repair of vectors; no file keeps it.
 
     >>> import numpy as np
-    >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 24)[:, None])
-    >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.75, 24)[:, None])
+    >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 40)[:, None])
+    >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.95, 40)[:, None])
     >>> trial = compared("mean removal", before, after, doing="removing the mean")
-    >>> trial.sentence, trial.gain
-    ('removing the mean helps (+0.250 nDCG@10 on 24 queries).', 0.25)
+    >>> trial.sentence, round(trial.gain, 6)
+    ('removing the mean helps (+0.350 nDCG@10 on 40 queries).', 0.35)
     """
 
     name: str

@@ -15,10 +15,12 @@ from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import Evaluation
 from poolscope.numbers import Array, Index
+from poolscope.numbers.intervals import Units, chosen_units
 from poolscope.numbers.learning import STATISTICS, cluster, predict_unseen
 from poolscope.numbers.ranking import Ranking, checked_judgements, rank_documents, unit_rows
 from poolscope.numbers.streaming import marks_of, shuffled_order
 from poolscope.texts import as_texts
+from poolscope.texts.groups import checked_groups, first_of_equal
 from poolscope.texts.records import add_strings
 
 _SPLITS = 20  # random splits into halves: 95 % intervals from them held the truth in 94 to 96 % of simulations
@@ -74,7 +76,8 @@ def shuffled(task: Task, *, seed: int) -> Task:
 def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
     """Two tasks on disjoint halves of the units, drawn by their words and the seed: to choose on, and to report on.
 
-    Documents that are relevant to no query are dealt out between the halves; `shared_texts` counts what both hold.
+    Documents that are relevant to no query are dealt out between the halves; `shared_texts` counts what both hold. The
+    queries of one document are in one half.
     """
     if task.units < 4:
         raise InputError(
@@ -84,6 +87,8 @@ def halve(task: Task, *, seed: int = 0) -> tuple[Task, Task]:
     task = shuffled(task, seed=whole_number(seed, "seed", least=0))
     first, second = _dealt(np.arange(task.units))
     if isinstance(task, RetrievalTask):
+        if task.unit_documents:
+            first, second = _dealt_whole(chosen_units(task.units, task.unit_documents))
         idle = _dealt(task.idle)
         return task.part(first, idle[0]), task.part(second, idle[1])
     return task.take(first), task.take(second)
@@ -119,15 +124,32 @@ def _dealt(positions: Index) -> tuple[Index, Index]:
     return positions[:middle], positions[middle:]
 
 
+def _dealt_whole(units: Units) -> tuple[Index, Index]:
+    """The positions of the first units that hold half of all values, and those of the others."""
+    until = np.cumsum(units.sizes) - units.sizes / 2
+    first = until[units.of] < len(units.of) / 2
+    return np.flatnonzero(first), np.flatnonzero(~first)
+
+
 @dataclass(frozen=True)
 class RetrievalTask:
     """Find the relevant documents of each query among all documents, by cosine; the score is nDCG@k.
 
     relevant: judgements (query, document), positions from 0, relevance yes or no unless `grades` has a number above 0
-    for each. `roles` are those of queries and documents; (None, None) where both are texts of one kind. MRR@k and
-    recall@k come along. `both_ways`: query k and document k, which then belong to each other alone, change places too,
-    and the score of k is the mean of both. `answers`: one number a judgement; of those that share one, as the chunks of
-    a document that was named do, the best counts, and the others are in nobody's way.
+    for each. `roles` are those of queries and documents; (None, None) where both are texts of one kind. MRR@k,
+    recall@k, precision@k, MAP and found@k come along. `both_ways`: query k and document k, which then belong to each
+    other alone, change places too, and the score of k is the mean of both. `answers`: one number a judgement; of those
+    that share one, as the chunks of a document that was named do, the best counts, and the others are in nobody's way.
+    `groups`: the document that each of `documents` is a chunk of, where known; intervals are then over these, and a
+    query belongs to the one that answers it.
+
+    Equal scores count by the mean over their orders (`Ranking`). Documents with the words of a relevant one are
+    relevant too and share its answer, with the highest grade among them, so that merging copies changes no score
+    unless they are wrong.
+
+    >>> task = RetrievalTask(["a tree"], ["an oak", "an oak", "a stone"], [(0, 0)])
+    >>> task.score([[1, 0]], [[1, 0.1], [1, 0.1], [0, 1]]).value
+    1.0
     """
 
     queries: Sequence[str]
@@ -140,9 +162,12 @@ class RetrievalTask:
     grades: Array | None = field(default=None, repr=False)
     both_ways: bool = False
     answers: Index | None = field(default=None, repr=False)
+    groups: Sequence[Any] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         _take_texts(self, "queries", "documents")
+        if self.groups is not None:
+            object.__setattr__(self, "groups", checked_groups(self.groups, len(self.documents)))
         judgements = checked_judgements(self.relevant, len(self.queries), len(self.documents))
         object.__setattr__(self, "relevant", judgements)
         if self.grades is not None and (self.grades.shape != (len(judgements),) or not (self.grades > 0).all()):
@@ -155,12 +180,37 @@ class RetrievalTask:
                 f"{self.name}: received answers of shape {self.answers.shape} for {len(judgements)} judgements; "
                 f"needed: a number for each."
             )
+        self._include_copies()
         judged = np.unique(self.relevant[:, 0])
         if len(judged) != len(self.queries):
             raise InputError(
                 f"{self.name}: received {len(self.queries)} queries of which {len(judged)} have a relevant document; "
                 f"every query needs one. Leave the others out."
             )
+
+    def _include_copies(self) -> None:
+        """Judge the copies of judged documents alike: relevant, of one grade, one answer for all."""
+        first = first_of_equal(self.documents)
+        judged = np.unique(self.relevant[:, 1])
+        copied = np.isin(first, first[judged])
+        if copied.sum() == len(np.unique(first[judged])):
+            return
+        words = np.stack([self.relevant[:, 0], first[self.relevant[:, 1]]], axis=1)
+        pairs, position, of_judgement = np.unique(words, axis=0, return_index=True, return_inverse=True)
+        copies = np.flatnonzero(copied)
+        copies = copies[np.argsort(first[copies], kind="stable")]
+        start, stop = (np.searchsorted(first[copies], pairs[:, 1], side=side) for side in ("left", "right"))
+        of_pair = np.repeat(np.arange(len(pairs)), stop - start)
+        documents = np.concatenate([copies[a:b] for a, b in zip(start, stop, strict=True)])
+        relevant = np.stack([pairs[of_pair, 0], documents], axis=1)
+        order = np.lexsort(relevant.T[::-1])
+        object.__setattr__(self, "relevant", relevant[order])
+        answers = np.arange(len(pairs)) if self.answers is None else self.answers[position]
+        object.__setattr__(self, "answers", answers[of_pair][order])
+        if self.grades is not None:
+            grades = np.zeros(len(pairs))
+            np.maximum.at(grades, of_judgement.ravel(), self.grades)
+            object.__setattr__(self, "grades", grades[of_pair][order])
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -190,12 +240,15 @@ class RetrievalTask:
         return self.mean_of([self.evaluation(self.rank(*way)) for way in self.ways(queries, documents)])
 
     def evaluation(self, ranking: Ranking) -> Evaluation:
-        """The scores of a ranking: by cosine, or re-ranked."""
-        grades = self.grades
-        if self.answers is not None:
-            kept = ranking.best_of(self.answers)
-            ranking, grades = ranking.condensed(kept), None if grades is None else grades[kept]
-        others = {f"MRR@{self.k}": ranking.mrr(self.k), f"recall@{self.k}": ranking.recall(self.k)}
+        """The scores of a ranking of `relevant`: by cosine, by other scores, or re-ranked."""
+        ranking, grades = self.answered(ranking)
+        others = {
+            f"MRR@{self.k}": ranking.mrr(self.k),
+            f"recall@{self.k}": ranking.recall(self.k),
+            f"precision@{self.k}": ranking.precision(self.k),
+            "MAP": ranking.average_precision(),
+            f"found@{self.k}": ranking.found(self.k),
+        }
         scores = ranking.ndcg(self.k, grades=grades)[:, None]
         return Evaluation(
             self.name,
@@ -207,7 +260,37 @@ class RetrievalTask:
             searched=len(self.documents),
             digest=self.digest,
             names=self.names,
+            tied=ranking.tied,
+            unit_documents=self.unit_documents,
         )
+
+    def answered(self, ranking: Ranking) -> tuple[Ranking, Array | None]:
+        """The ranking with the best judgement of each answer alone, and the grades of these."""
+        if self.answers is None:
+            return ranking, self.grades
+        best = ranking.best_of(self.answers)
+        return ranking.condensed(best), None if self.grades is None else self.grades[best]
+
+    @cached_property
+    def unit_documents(self) -> tuple[str, ...]:
+        """The document of each query, () where documents are not known: that of the text that answers it.
+
+        Of several texts the one with the smallest mark decides, so that it is no matter of order.
+        """
+        if self.groups is None:
+            return ()
+        query, text = self.relevant.T
+        order = np.lexsort((marks_of(self.documents)[text], query))
+        first = order[np.searchsorted(query[order], np.arange(self.units))]
+        return tuple(self.groups[k] for k in text[first].tolist())
+
+    def folds(self, count: int, *, seed: int = 0) -> Index:
+        """The fold of each query, drawn by its words and the seed; queries of one document are in one fold."""
+        order = shuffled_order(self.queries, seed=seed)
+        documents = [self.unit_documents[k] for k in order] if self.unit_documents else None
+        folds = np.empty(self.units, dtype=np.int64)
+        folds[order] = chosen_units(self.units, documents).of % count
+        return folds
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -261,6 +344,7 @@ class RetrievalTask:
             relevant=relevant[rows],
             grades=None if self.grades is None else self.grades[rows],
             answers=None if self.answers is None else self.answers[rows],
+            groups=None if self.groups is None else [self.groups[k] for k in documents],
         )
 
 

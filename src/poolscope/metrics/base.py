@@ -7,15 +7,13 @@ the table calls `poolscope.extensions.load_extensions` first.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from poolscope.errors import InputError
-from poolscope.extensions import add_row
+from poolscope.extensions import add_row, resolve, rows_of
 
 if TYPE_CHECKING:
     from poolscope.results import Result
@@ -35,7 +33,8 @@ class Metric:
 
     Where the mathematics allows it, `part(shard)` gives something small, `merge` joins two of these, and
     `finish` makes the result: then one process, several processes and several machines run the same code. A `part`
-    with an argument `start` is told at which text of the corpus its shard begins.
+    with an argument `start` is told at which text of the corpus its shard begins. A metric that is cut otherwise than
+    text by text has a function of its own for engines (`on_engine`).
     """
 
     name: str
@@ -46,6 +45,7 @@ class Metric:
     part: str | Callable[..., Any] | None = None
     merge: str | Callable[[Any, Any], Any] | None = None
     finish: str | Callable[..., Result] | None = None
+    on_engine: str | Callable[..., Result] | None = None
 
     def __post_init__(self) -> None:
         if self.needs not in NEEDS:
@@ -55,6 +55,10 @@ class Metric:
         """Measure."""
         result: Result = resolve(self.measure)(*inputs, **options)
         return result
+
+    def takes(self, option: str) -> bool:
+        """Has the function that measures an argument of this name?"""
+        return option in inspect.signature(resolve(self.measure)).parameters
 
     def in_parts(self, shards: Iterable[Any], **options: Any) -> Result:
         """Measure shard by shard: `part` of each, merged and finished; `options` are those of both.
@@ -95,19 +99,6 @@ class Metric:
         return result
 
 
-def resolve(function: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, imported if only its place was named ("package.module:name", "package.module:Class.name").
-
-    >>> resolve("math:sqrt")(4.0)
-    2.0
-    """
-    if not isinstance(function, str):
-        return function
-    module, _, name = function.partition(":")
-    resolved: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
-    return resolved
-
-
 # What takes more than these four needs is no row: `search_recall` a search to hold against looking at every vector,
 # `query_scores` and `retrieval_by_length` queries with their answers, `match_runtime` a second source of vectors.
 _ROWS = (
@@ -124,23 +115,6 @@ _ROWS = (
         needs="clouds",
         measure="poolscope.metrics.socm.pair:pair",
         page="pair.md",
-    ),
-    Metric(
-        "tokens",
-        "Norm and variance of token types, layer by layer.",
-        needs="clouds",
-        measure="poolscope.metrics.tokens.measure:token_statistics",
-        page="tokens.md",
-        part="poolscope.metrics.tokens.measure:token_moments",
-        merge="poolscope.metrics.tokens.moments:TokenMoments.merge",
-        finish="poolscope.metrics.tokens.summary:summarise",
-    ),
-    Metric(
-        "layers",
-        "Where a model concentrates its token clouds, and what does it.",
-        needs="captures",
-        measure="poolscope.metrics.layers.measure:layers",
-        page="layers.md",
     ),
     Metric(
         "length",
@@ -161,7 +135,7 @@ _ROWS = (
     ),
     Metric(
         "corpus",
-        "How long are the texts, how many are cut, how many stand twice?",
+        "How long are the texts, how many are truncated or duplicates?",
         needs="clouds",
         measure="poolscope.metrics.corpus:corpus_summary",
         page="corpus.md",
@@ -171,7 +145,7 @@ _ROWS = (
     ),
     Metric(
         "scores",
-        "What does an unrelated pair score, and which cut-off do few pass?",
+        "What do unrelated texts score? Which threshold keeps them out?",
         needs="vectors",
         measure="poolscope.metrics.scores:score_distribution",
         page="scores.md",
@@ -214,18 +188,8 @@ _ROWS = (
         measure="poolscope.metrics.neighbourhood:neighbourhood",
         page="vectors.md",
     ),
-    Metric(
-        "windows",
-        "What is lost when tokens are replaced by the means of adjacent windows?",
-        needs="clouds",
-        measure="poolscope.metrics.windows:windows",
-        page="windows.md",
-        part="poolscope.metrics.windows:window_moments",
-        merge="poolscope.metrics.windows:WindowMoments.merge",
-        finish="poolscope.metrics.windows:finish_windows",
-    ),
 )
-METRICS = {row.name: row for row in _ROWS}
+METRICS = {row.name: row for row in (*_ROWS, *(Metric(**row) for row in rows_of("METRICS")))}
 
 
 def register(metric: Metric) -> Metric:

@@ -11,20 +11,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from poolscope.charts import COLOURS, panel
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.errors import InputError, require
 from poolscope.metrics.length.bins import histogram_bins
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, grouped_interval, share_of
+from poolscope.numbers.intervals import Estimate, left_out_estimate, share_estimate, share_of
 from poolscope.numbers.moments import text_moments
-from poolscope.numbers.streaming import added, histogram_quantile, marks_of
+from poolscope.numbers.streaming import added, document_marks, histogram_quantile, marks_of, row_marks, text_marks
 from poolscope.results import Result, bulk, origin, provenance
+from poolscope.show.charts import COLOURS, panel
 from poolscope.texts.groups import plain_text
 
-_GROUPS = 50  # of texts, by the marks of their ids: left out in turn for the interval of the norm
+_GROUPS = 50  # of texts, by their marks, those of a document together: left out in turn
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -33,8 +33,9 @@ class CorpusSummary(Result):
 
     `truncated` is the share of texts that were cut, `tokens_cut` how many tokens that lost. `norm` is the mean length
     of the mean vectors, `smallest_norm` and `largest_norm` its range. `repeated` is the share of texts that equal an
-    earlier one but for letter case and blanks; no value where the clouds do not hold their texts. The intervals are for
-    the population of texts. `lengths` counts the texts of every number of tokens, `cut_by_length` those that were cut.
+    earlier one but for letter case and blanks; no value where the clouds do not hold their texts. The intervals are
+    over texts, and over documents where the ids of the texts name them (doc#3). `lengths` counts the texts of every
+    number of tokens, `cut_by_length` those that were cut.
     """
 
     texts: int
@@ -116,21 +117,24 @@ class CorpusCounts:
     tokens_cut: int
     lengths: Index
     cut_by_length: Index
-    counts: Array  # of texts by group, as is the next
+    counts: Array  # of texts by group, as are the next two
+    cut: Array
     norms: Array
+    documents: bool
     norm_range: tuple[float, float]
     marks: tuple[Index, ...] | None
     clouds: Mapping[str, Any] = field(default_factory=dict)
 
     def merge(self, other: CorpusCounts) -> CorpusCounts:
         """The counts of the texts of both."""
-        names = ("lengths", "cut_by_length", "counts", "norms")
+        names = ("lengths", "cut_by_length", "counts", "cut", "norms")
         sums: dict[str, Any] = {name: added(getattr(self, name), getattr(other, name)) for name in names}
         (low, high), (also_low, also_high) = self.norm_range, other.norm_range
         return replace(
             self,
             **sums,
             tokens_cut=self.tokens_cut + other.tokens_cut,
+            documents=self.documents or other.documents,
             norm_range=(min(low, also_low), max(high, also_high)),
             marks=None if self.marks is None or other.marks is None else self.marks + other.marks,
         )
@@ -162,11 +166,14 @@ def corpus_summary(clouds: TokenClouds) -> CorpusSummary:
 
 def corpus_part(shard: TokenClouds | Vectors) -> CorpusCounts:
     """The counts of some clouds, or of vectors that know the lengths of their texts and what was cut off."""
-    groups = marks_of(shard.ids) % _GROUPS
     if isinstance(shard, TokenClouds):
         norms, dimension, source = text_moments(shard).norms, shard.dimension, shard.provenance
+        marks = text_marks(shard, np.arange(len(shard)))
     else:
         norms, dimension, source = np.linalg.norm(shard.vectors, axis=1), shard.vectors.shape[1], {}
+        marks = row_marks(shard.vectors, shard.texts)
+    documents = document_marks(shard.ids)
+    groups = np.where(documents < 0, marks, documents) % _GROUPS
     lengths, cut = shard.lengths, shard.truncated
     if lengths is None or cut is None:
         raise InputError("received vectors without lengths and cut tokens; needed: clouds, or a store of moments.")
@@ -177,11 +184,21 @@ def corpus_part(shard: TokenClouds | Vectors) -> CorpusCounts:
         lengths=np.bincount(lengths),
         cut_by_length=np.bincount(lengths[cut > 0], minlength=longest),
         counts=np.bincount(groups, minlength=_GROUPS).astype(np.float64),
+        cut=np.bincount(groups, cut > 0, _GROUPS).astype(np.float64),
+        documents=bool((documents >= 0).any()),
         norms=np.bincount(groups, norms, _GROUPS).astype(np.float64),
         norm_range=(float(norms.min()), float(norms.max())),
         marks=None if shard.texts is None else (np.unique(marks_of(map(plain_text, shard.texts))),),
         clouds={name: value for name, value in source.items() if name in ("model", "options")},
     )
+
+
+def _truncated(counts: CorpusCounts, texts: int) -> Estimate:
+    """The share of texts that were cut; where some are of one document, its interval is over groups of documents."""
+    if not counts.documents:
+        return share_of(int(counts.cut.sum()), texts, each="texts")
+    filled = counts.counts > 0
+    return share_estimate(counts.cut[filled], counts.counts[filled], each="groups of documents", most=texts)
 
 
 def corpus_finish(counts: CorpusCounts) -> CorpusSummary:
@@ -196,9 +213,9 @@ def corpus_finish(counts: CorpusCounts) -> CorpusSummary:
         texts=texts,
         tokens=int(counts.lengths @ np.arange(len(counts.lengths))),
         dimension=counts.dimension,
-        truncated=share_of(int(counts.cut_by_length.sum()), texts, unit="texts"),
+        truncated=_truncated(counts, texts),
         tokens_cut=counts.tokens_cut,
-        norm=Estimate(total / texts, grouped_interval(total / texts, without, counts.counts)),
+        norm=left_out_estimate(total / texts, without, counts.counts, unit="groups of texts"),
         smallest_norm=smallest,
         largest_norm=largest,
         repeated=Estimate(None) if distinct is None else Estimate((texts - distinct) / texts),

@@ -14,13 +14,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, curve, panel
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import mean_cosine
 from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
 from poolscope.numbers.ranking import GaussianLike, drawn_units, find_neighbours, nearest_neighbours, unit_rows
+from poolscope.numbers.streaming import row_marks, smallest
 from poolscope.results import Result, bulk, column_rows, origin, provenance
+from poolscope.show.charts import COLOURS, curve, panel
 from poolscope.texts.groups import plain_text
 
 # Beyond this many vectors a draw of them is looked at.
@@ -36,6 +37,9 @@ _PUT_RIGHT = 2000
 # Beyond the upper quartile by so many times the distance of the quartiles: of a bell curve two in a million lie there.
 _FAR = 3.0
 _DIGITS = 5  # vectors that agree in so many are copies
+# The nearest of many is nearer than the nearest of few, so that contrasts are those of a draw of so many vectors.
+EQUAL_NUMBER = 200
+_TAIL = 1e-6  # of the chance that the nearest of a draw is none of the neighbours that are looked at
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -175,9 +179,9 @@ def hubs(
     """
     k, most, seed = whole_number(k, "k"), whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
     random = np.random.default_rng(seed)
-    unit, positions = drawn_units(vectors, most, random)
     if texts is not None and len(texts) != np.shape(vectors)[0]:
         raise InputError(f"texts: received {len(texts)} for {np.shape(vectors)[0]} vectors; needed: one a vector.")
+    unit, positions = drawn_units(vectors, most, seed=seed, texts=texts)
     if len(unit) < 2:
         raise InputError(f"received {len(unit)} vectors; needed: two vectors or more. Give more.")
     k = max(1, min(k, len(unit) - 2))
@@ -403,14 +407,17 @@ class Neighbourhood(Result):
     """How near the nearest are, and which vectors nobody leads to; of vectors that are copies the first counts.
 
     `contrast` is the distance of two vectors (root mean square, at length 1) over that of a vector to its nearest
-    other: 1 where the nearest is as far as any. `outliers` is the share of vectors whose nearest lies beyond the upper
-    quartile of all nearest by more than three times the distance of the quartiles. `islands` is the share of vectors
-    outside the largest part of the graph that joins every vector with its k nearest, and `parts` counts the parts. The
-    floors are those of Gaussian vectors of the same mean and covariance.
+    other: 1 where the nearest is as far as any. More vectors bring the nearest nearer, so it is that of `at` vectors:
+    the mean over all draws of 200, and of all where there are fewer; only contrasts of as many compare. `outliers` is
+    the share of vectors whose nearest lies beyond the upper quartile of all nearest by more than three times the
+    distance of the quartiles. `islands` is the share of vectors outside the largest part of the graph that joins every
+    vector with its k nearest, and `parts` counts the parts. The floors are those of Gaussian vectors of the same mean
+    and covariance.
     """
 
     vectors: int
     k: int
+    at: int
     contrast: Estimate
     outliers: Estimate
     islands: Estimate
@@ -424,6 +431,7 @@ class Neighbourhood(Result):
 
     field_words: ClassVar[Mapping[str, str]] = {
         "k": "nearest that are joined",
+        "at": "vectors behind the contrast",
         "contrast": "distance of two over that of the nearest",
         "outliers": "share of outliers",
         "islands": "share outside the largest part",
@@ -436,8 +444,8 @@ class Neighbourhood(Result):
             return ()
         apart = sum(value or 0.0 for value in (self.outliers.value, self.islands.value))
         return (
-            f"Two vectors are {self.contrast.value:.2f} times as far apart as a vector and its nearest; in Gaussian "
-            f"vectors of the same mean and covariance it would be {self.contrast.floor or 0:.2f} times.",
+            f"Among {self.at:,} vectors, two are {self.contrast.value:.2f} times as far apart as a vector and its "
+            f"nearest; in Gaussian vectors of the same mean and covariance {self.contrast.floor or 0:.2f} times.",
             f"{self.outliers.value or 0:.1%} of the vectors are far from everything, and {self.islands.value or 0:.1%} "
             f"lie outside the largest group that neighbours lead through."
             if apart > 0
@@ -511,7 +519,7 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     if len(positions) < 3:
         raise InputError(f"received {len(positions)} different vectors; needed: three or more.")
     if len(positions) > most:
-        positions = np.sort(random.choice(positions, most, replace=False))
+        positions = positions[smallest(row_marks(unit[positions], seed=seed), most)]
     unit = unit[positions]
     k = max(1, min(k, len(unit) - 2))
     nearest, part = _neighbours(unit, k)
@@ -522,9 +530,10 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     return Neighbourhood(
         vectors=len(unit),
         k=k,
+        at=min(len(unit), EQUAL_NUMBER),
         contrast=replace(contrast, floor=floor_contrast),
-        outliers=replace(share_estimate(outlying.astype(np.float64), unit="vectors"), floor=floor_outliers),
-        islands=replace(share_estimate(apart.astype(np.float64), unit="vectors"), floor=floor_apart),
+        outliers=replace(share_estimate(outlying.astype(np.float64), each="vectors"), floor=floor_outliers),
+        islands=replace(share_estimate(apart.astype(np.float64), each="vectors"), floor=floor_apart),
         parts=int(part.max()) + 1,
         positions=positions,
         nearest_distance=near,
@@ -557,32 +566,50 @@ def _far(near: Array) -> NDArray[np.bool_]:
 
 
 class _Nearest(NamedTuple):
-    """Which vector is nearest to each, and how far it and the second nearest are (N × 2)."""
+    """The nearest of each vector in their order (N × m), and how far they are."""
 
-    first: Index
+    top: Index
     distances: Array
 
 
 def _neighbours(unit: NDArray[np.float32], k: int) -> tuple[_Nearest, Index]:
     """The nearest of each vector, and the part of the graph of k nearest that it lies in."""
-    top, cosines = nearest_neighbours(unit, max(k, 2))
+    ranks = len(_nearest_of_draw(len(unit) - 1)) + 1  # one more, for those that lose a neighbour
+    top, cosines = nearest_neighbours(unit, min(max(k, ranks), len(unit) - 1))
     part = _parts(np.repeat(np.arange(len(unit)), k), top[:, :k].ravel(), len(unit))
-    return _Nearest(top[:, 0], np.sqrt(np.maximum(2 - 2 * cosines[:, :2], 0.0))), part
+    return _Nearest(top[:, :ranks], np.sqrt(np.maximum(2 - 2 * cosines[:, :ranks], 0.0))), part
+
+
+def _nearest_of_draw(others: int) -> Array:
+    """The chance that the first, second, … nearest of `others` is the nearest of a draw of `EQUAL_NUMBER` − 1 of them.
+
+    Without replacement: C(others − r, drawn − 1)/C(others, drawn) for rank r.
+    """
+    drawn = min(EQUAL_NUMBER - 1, others)
+    absent = np.cumprod((others - drawn - np.arange(others - drawn)) / (others - np.arange(others - drawn)))
+    ranks = int((absent > _TAIL).sum()) + 1
+    return -np.diff(absent[: ranks - 1], prepend=1.0, append=0.0)
 
 
 def _contrast(unit: NDArray[np.float32], nearest: _Nearest) -> Estimate:
-    """The distance of pairs over the mean distance to the nearest, leaving out one vector at a time.
+    """The distance of pairs over the mean distance to the nearest of a draw, leaving out one vector at a time.
 
-    Those to which it was the nearest then have their second nearest: without that the intervals covered 83 to 88 %.
+    Those that had it for a neighbour then have the next in its place: without that the intervals covered 83 to 88 %.
     """
-    count, (near, second) = len(unit), nearest.distances.T
+    count, (top, distances) = len(unit), nearest
+    chances, without_one = _nearest_of_draw(count - 1), _nearest_of_draw(max(count - 2, 1))
     whole = unit.sum(axis=0, dtype=np.float64)
     squares = float(whole @ whole)
-    total = float(near.sum())
+    total = float((distances[:, : len(chances)] @ chances).sum())
     if total <= 0:
         return Estimate(None)
     value = _distance(squares, count) * count / total
-    left = total - near + np.bincount(nearest.first, second - near, count)
+    ranks = min(len(without_one), distances.shape[1] - 1)
+    before = distances[:, :ranks] * without_one[:ranks]
+    after = distances[:, 1 : ranks + 1] * without_one[:ranks]  # where a nearer one is gone
+    near = before.sum(axis=1)
+    change = np.cumsum((after - before)[:, ::-1], axis=1)[:, ::-1]  # when the neighbour of this rank is gone
+    left = near.sum() - near + np.bincount(top[:, :ranks].ravel(), change.ravel(), count)
     of_others = _distance(squares - 2 * (unit @ whole) + 1, count - 1)
     without = of_others * (count - 1) / np.where(left > 0, left, np.nan)
     return Estimate(float(value), leave_one_out_interval(float(value), without))

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, curve, panel
 from poolscope.errors import InputError, require
 from poolscope.metrics.scores import FEWEST_ABOVE, isotropic_quantile
 from poolscope.numbers import Array, Index
@@ -24,7 +23,9 @@ from poolscope.numbers.intervals import (
     share_estimate,
 )
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import row_marks, smallest
 from poolscope.results import Result, cells, column_rows, origin, provenance
+from poolscope.show.charts import COLOURS, GREY, curve, panel
 
 Counts = NDArray[Any]
 Find = Callable[[NDArray[Any], int, int | None], Sequence[Sequence[str]]]
@@ -76,17 +77,20 @@ class QueryScores(Result):
     @property
     def share(self) -> str:
         """The share of false hits in words, such as `1 %`."""
-        return f"{self.false_hits * 100:g} %"
+        return f"{self.false_hits * 100:g}%"
 
     shown_rows = 0
 
     def seen(self) -> tuple[str, ...]:
         """What answers score beside other texts, and what a cut-off between them keeps."""
-        means = f"{self.relevant.known:.2f} with the texts that answer them and {self.wrong.known:.2f} with others"
-        kept = f"{self.recall.known:.0%} of the answers; {self.precision.known:.0%} of what passes is one"
+        means = f"{self.relevant.known:.2f} on average against relevant texts"
+        threshold = (
+            f"A score threshold of {score_text(self.cut_off.known)} lets through {self.share} of the irrelevant texts"
+        )
         return (
-            f"Queries score {means}, on average.",
-            f"A cut-off of {score_text(self.cut_off.known)} lets {self.share} of the others pass and keeps {kept}.",
+            f"Queries score {means} and {self.wrong.known:.2f} against irrelevant ones.",
+            f"{threshold} and {self.recall.known:.0%} of the relevant ones.",
+            f"{self.precision.known:.0%} of what it lets through is relevant.",
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -104,7 +108,7 @@ class QueryScores(Result):
         title = "What queries score with the texts that answer them, and with others"
         figure = panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
         cut_off = self.cut_off.known
-        figure.add_vline(cut_off, line={"color": COLOURS[1]}, annotation_text=f"cut-off {cut_off:.3f}")
+        figure.add_vline(cut_off, line={"color": COLOURS[1]}, annotation_text=f"threshold {cut_off:.3f}")
         return figure
 
 
@@ -155,10 +159,12 @@ def query_scores(
     kept = np.unique(judged[:, 0])
     random = np.random.default_rng(seed)
     if len(kept) > MOST_QUERIES:
-        kept = np.sort(random.choice(kept, MOST_QUERIES, replace=False))
+        kept = kept[smallest(row_marks(rows[kept], seed=seed), MOST_QUERIES)]
     judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
     pairs = _Pairs(rows[kept], held, judged, named, kept, groups)
     (right, wrong), sums = pairs.tallied()
+    order = np.argsort(row_marks(rows[kept]), kind="stable")  # so that a bootstrap is no matter of place
+    right, wrong, sums = right[order], wrong[order], sums[:, order]
     cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
     ends = _bootstrap(right, wrong, false_hits, random) if len(kept) >= FEWEST_QUERIES else None
     passing = float(_above(right.sum(axis=0))[cut] + _above(wrong.sum(axis=0))[cut])
@@ -276,22 +282,19 @@ def _lowest(wrong: Counts, false_hits: float) -> Index:
 def _cut_off_interval(wrong: Counts, cut: int, edges: Array) -> Interval | None:
     """From the interval of the share of wrong pairs above the cut-off to scores that such shares lie above.
 
-    A few queries have most of these pairs, so that the share is skewed: at each end the wider of the interval of the
-    share and of that of its logarithm, leaving out one query at a time. A bootstrap of the cut-off knows only queries
-    that were asked, and with 10 to 30 of them held it in 69 to 94 %. None where too few pairs lie above.
+    A few queries have most of these pairs, so that the share is skewed, which its interval removes. A bootstrap of the
+    cut-off knows only queries that were asked, and with 10 to 30 of them held it in 69 to 94 %. None where too few
+    pairs lie above.
     """
     above, pairs, whole = _above(wrong)[:, cut], wrong.sum(axis=1), wrong.sum(axis=0)[None]
     if above.sum() < FEWEST_ABOVE:
         return None
-    plain, logarithm = (
-        jackknife_interval([above], [pairs], float(above.sum()), int(pairs.sum()), positive=positive)
-        for positive in (False, True)
-    )
-    if plain is None or logarithm is None:
+    share = jackknife_interval([above], [pairs], float(above.sum()), int(pairs.sum()), positive=True)
+    if share is None:
         return None
-    low, high = (edges[_lowest(whole, share)[0]] for share in (min(logarithm.high, 1.0), max(plain.low, 0.0)))
+    low, high = (edges[_lowest(whole, end)[0]] for end in (min(share.high, 1.0), share.low))
     method = "jackknife over queries, of the share above"
-    return Interval(float(low), float(high), plain.level, "the population of queries", method)
+    return Interval(float(low), float(high), share.level, "the population of queries", method)
 
 
 def _bootstrap(right: Counts, wrong: Counts, false_hits: float, random: np.random.Generator) -> dict[str, Interval]:
@@ -309,12 +312,12 @@ def _bootstrap(right: Counts, wrong: Counts, false_hits: float, random: np.rando
 
 
 def _wider(interval: Interval, answered: Array) -> Interval:
-    """At each end the wider of the bootstrap and of Wilson's interval, which knows that others may not be found."""
-    wilson = share_estimate(answered).interval
-    if wilson is None:
+    """At each end the wider of the bootstrap and of the binomial interval, which knows that others may not be found."""
+    binomial = share_estimate(answered).interval
+    if binomial is None:
         return interval
-    ends = min(interval.low, wilson.low), max(interval.high, wilson.high)
-    return Interval(*ends, interval.level, interval.answers, "wider of Wilson and bootstrap over queries")
+    ends = min(interval.low, binomial.low), max(interval.high, binomial.high)
+    return Interval(*ends, interval.level, interval.answers, "wider of Clopper-Pearson and bootstrap over queries")
 
 
 def _as_recall(precision: float | None, recall: Estimate, interval: Interval) -> Interval | None:
@@ -348,7 +351,7 @@ class SearchRecall(Result):
     """The share of the k nearest that a search finds, for several values of its setting.
 
     `kind` and `setting` name the index and what is turned. Each row is the mean over `queries` vectors of the index, of
-    which each is asked for its nearest others; its interval is that of Wilson, over queries. `current` is the row of
+    which each is asked for its nearest others; its interval is over queries. `current` is the row of
     the search as it is set.
     """
 
@@ -461,7 +464,7 @@ def search_recall(
             f"for each, and k of at least 1."
         )
     k = min(k, len(table) - 1)
-    drawn = np.sort(np.random.default_rng(seed).permutation(len(table))[:queries])
+    drawn = smallest(row_marks(table, seed=seed), queries)
     place = {name: position for position, name in enumerate(ids)}
     shares = _shares(table, drawn, distance, k)
     rows = []

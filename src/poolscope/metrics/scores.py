@@ -14,15 +14,24 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
-from poolscope.numbers.cosines import equal_bins
-from poolscope.numbers.intervals import POPULATION, Estimate, Interval, jackknife_interval, score_text
+from poolscope.numbers.cosines import equal_bins, grouped_cosines
+from poolscope.numbers.intervals import (
+    POPULATION,
+    Estimate,
+    Interval,
+    chosen_units,
+    jackknife_interval,
+    left_out_estimate,
+    score_text,
+)
 from poolscope.numbers.ranking import drawn_units, unit_rows
-from poolscope.numbers.streaming import VectorDraw, marks_of
+from poolscope.numbers.streaming import VectorDraw, row_marks
 from poolscope.results import Result, bulk, column_rows, origin, provenance
+from poolscope.show.charts import COLOURS, GREY, curve, histogram_figure, panel, short_name
 from poolscope.surface import as_array
+from poolscope.texts.groups import checked_groups
 from poolscope.texts.records import is_missing
 
 # -- the cone ---------------------------------------------------------------------------------------------------------
@@ -68,16 +77,18 @@ class Cone(Result):
         return cone_figure(self)
 
 
-def cone(vectors: ArrayLike) -> Cone:
+def cone(vectors: ArrayLike, *, groups: Sequence[Any] | None = None) -> Cone:
     """Mean cosine and norm of the mean of vectors (N × d), exact, without going through the pairs.
 
     With u_i at length 1 and s = Σ u_i, the mean cosine over pairs is (‖s‖² − N)/(N(N − 1)), and that of text i with all
-    others (u_i·s − 1)/(N − 1). The interval leaves out one text at a time; None for two texts.
+    others (u_i·s − 1)/(N − 1). The interval leaves out one text, or one document, at a time; fewer than ten have none.
 
     Parameters
     ----------
     vectors : matrix
         One row a text (N × d), at least two; their lengths do not count.
+    groups : list, optional
+        The document of each text.
 
     Returns
     -------
@@ -98,15 +109,15 @@ def cone(vectors: ArrayLike) -> Cone:
     blocks = [unit[start : start + _ROWS] for start in range(0, count, _ROWS)]
     total = np.sum([block.sum(axis=0, dtype=np.float64) for block in blocks], axis=0)
     per_text = np.concatenate([block.astype(np.float64) @ total for block in blocks]) - 1
-    pairs = count * (count - 1) // 2
+    mean, others = float(per_text.sum() / (count * (count - 1))), max((count - 1) * (count - 2), 1)
+    found = left_out_estimate(mean, (per_text.sum() - 2 * per_text) / others)
+    if groups is not None:
+        units = chosen_units(count, checked_groups(groups, count))
+        found = grouped_cosines(unit, np.zeros(count, dtype=np.int64), 1, units)[0].estimate
     return Cone(
         texts=count,
         dimension=unit.shape[1],
-        mean_cosine=Estimate(
-            float(per_text.sum() / 2 / pairs),
-            jackknife_interval([per_text], [count - 1], float(per_text.sum() / 2), pairs),
-            floor=0.0,
-        ),
+        mean_cosine=replace(found, value=mean, floor=0.0),
         mean_norm=float(np.linalg.norm(total) / count),
         per_text=per_text / (count - 1),
         direction=total / count,
@@ -176,22 +187,22 @@ class ScoreDistribution(Result):
 
     @property
     def share(self) -> str:
-        """The share of false hits in words, such as `0.1 %`."""
-        return f"{self.false_hits * 100:g} %"
+        """The share of false hits in words, such as `0.1%`."""
+        return f"{self.false_hits * 100:g}%"
 
     @property
     def cut_off_name(self) -> str:
         """What the cut-off is, in words."""
-        return f"cut-off for {self.share} false hits" if self.placed else "highest score seen"
+        return f"threshold for {self.share} false hits" if self.placed else "highest score seen"
 
     shown_rows = 0
     field_words: ClassVar[Mapping[str, str]] = {
         "mean": "mean cosine",
         "deviation": "standard deviation",
-        "false_hits": "share that passes the cut-off",
-        "cut_off": "cut-off",
+        "false_hits": "share above the threshold",
+        "cut_off": "score threshold",
         "nearest": "nearest text (median)",
-        "others_below": "cut-off of unrelated pairs at most",
+        "others_below": "threshold of unrelated pairs",
     }
 
     def seen(self) -> tuple[str, ...]:
@@ -200,9 +211,9 @@ class ScoreDistribution(Result):
         if self.mean.value is None or self.cut_off.value is None:
             return ()
         return (
-            f"Two {pairs} score {self.mean.value:.2f} on average, and {100 * self.false_hits:.3g} % of such pairs "
-            f"score {score_text(self.cut_off.value)} or more.",
-            f"The nearest other text of a text scores {score_text(self.nearest)} (median).",
+            f"Two {pairs} score {self.mean.value:.2f} on average.",
+            f"A score threshold of {score_text(self.cut_off.value)} lets through {self.share} of such pairs.",
+            f"A text and its nearest neighbour score {score_text(self.nearest)} (median).",
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -218,6 +229,7 @@ def score_distribution(
     vectors: ArrayLike,
     *,
     groups: ArrayLike | None = None,
+    texts: Sequence[str] | None = None,
     false_hits: float = 0.01,
     seed: int = 0,
     most: int = MOST_TEXTS,
@@ -234,6 +246,8 @@ def score_distribution(
         One row a text (N × d), at least two; their lengths do not count.
     groups : list
         The document of each text, by any name or number; pairs of one document are left out.
+    texts : list of str, optional
+        The texts, if at hand: which are drawn then goes by their words, without them by the vectors.
     false_hits : float
         The share of unrelated pairs that the cut-off lets pass.
     seed : int
@@ -256,7 +270,7 @@ def score_distribution(
     if not isinstance(false_hits, Real) or not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits!r}; allowed is a share between 0 and 1, such as 0.01.")
     most, seed = whole_number(most, "most", least=2), whole_number(seed, "seed", least=0)
-    unit, positions = drawn_units(vectors, most, np.random.default_rng(seed))
+    unit, positions = drawn_units(vectors, most, seed=seed, texts=texts)
     members = np.arange(len(unit))
     if groups is not None:
         members = np.unique(_numbered(groups, np.shape(vectors)[0])[positions], return_inverse=True)[1]
@@ -290,11 +304,10 @@ def score_distribution(
 
 
 def scores_part(shard: Any, *, start: int = 0) -> VectorDraw:
-    """A draw of some vectors (N × d, or `Vectors` with ids) that merges; without ids their positions name them."""
+    """A draw of some vectors (N × d, or `Vectors` with texts) that merges."""
     vectors = as_array(getattr(shard, "vectors", shard), "vectors")
     unit_rows(vectors[:1], "vectors")  # which says what is wrong with the table
-    ids = getattr(shard, "ids", None) or map(str, range(start, start + len(vectors)))
-    return VectorDraw.of(vectors, marks_of(ids), size=MOST_TEXTS, start=start)
+    return VectorDraw.of(vectors, row_marks(vectors, getattr(shard, "texts", None)), size=MOST_TEXTS, start=start)
 
 
 def scores_finish(draw: VectorDraw, *, false_hits: float = 0.01) -> ScoreDistribution:
@@ -457,12 +470,12 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
         lines.append(curve(result.edges[:-1], density, short_name(name), colour, **look))
         top, mean, cut_off = float(density.max()), result.mean.known, result.cut_off.known
         lines.append(_upright(mean, top, colour, "dot", f"mean {mean:.3f}"))
-        lines.append(_upright(cut_off, top, colour, "solid", f"cut-off {cut_off:.3f}"))
+        lines.append(_upright(cut_off, top, colour, "solid", f"threshold {cut_off:.3f}"))
     isotropic = results[0].cut_off.floor if len(results) == 1 else None
     if isotropic is not None:
-        lines.append(_upright(isotropic, top, GREY, "dash", f"cut-off without a cone {isotropic:.3f}"))
+        lines.append(_upright(isotropic, top, GREY, "dash", f"threshold without a cone {isotropic:.3f}"))
     named = {result.cut_off_name for result in results}
-    cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their cut-offs"
+    cut_offs = f"and the {named.pop()}" if len(named) == 1 else "and their thresholds"
     title = f"What unrelated pairs score, {cut_offs}"
     return panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
 

@@ -5,21 +5,22 @@ Whether lengths matter is who is nearest by cosine, by inner product and by dist
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.charts import COLOURS, curve, histogram_figure, panel
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import isotropic_rank, rank_estimate
 from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.items import NORMALISED
-from poolscope.numbers.ranking import best_of_rows, drawn_units, unit_rows
+from poolscope.numbers.ranking import best_of_rows, unit_rows
+from poolscope.numbers.streaming import row_marks
 from poolscope.results import Result, bulk, column_rows, origin, provenance
+from poolscope.show.charts import COLOURS, curve, histogram_figure, panel
 
 # Beyond this many vectors a draw of them is looked at; neighbours of some are compared among fewer.
 MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
@@ -109,13 +110,17 @@ class Spectrum(Result):
         return figure
 
 
-def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> Spectrum:
+def spectrum(
+    vectors: ArrayLike, *, texts: Sequence[str] | None = None, seed: int = 0, most: int = MOST_VECTORS
+) -> Spectrum:
     """The effective rank of vectors, and the dimension that holds most of their length.
 
     Parameters
     ----------
     vectors : matrix
         One row a text (N × d), at least three; their lengths do not count.
+    texts : list of str, optional
+        The texts, if at hand: what is drawn then goes by their words, without them by the vectors.
     seed : int
         Of the draw of vectors and of the floors.
     most : int
@@ -136,7 +141,7 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
 
     """
     random = np.random.default_rng(seed)
-    unit, _ = drawn_units(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), random)
+    unit = _in_order(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), texts)[0]
     if len(unit) < 3 or unit.shape[1] < 2:
         raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
     squares = unit.astype(np.float64) ** 2
@@ -150,13 +155,22 @@ def spectrum(vectors: ArrayLike, *, seed: int = 0, most: int = MOST_VECTORS) -> 
         dimension=unit.shape[1],
         effective_rank=rank,
         dimension_number=first,
-        largest_share=Estimate(share.value, share.interval, floor=_share_in_another_basis(unit, energies, random)),
+        largest_share=replace(share, floor=_share_in_another_basis(unit, energies, random)),
         kept=_kept(unit, first, int(order[len(order) // 2]), random),
         shares=shares[order],
         order=order,
         energies=energies,
         provenance=provenance(settings={"seed": seed, "most": most}),
     )
+
+
+def _in_order(unit: NDArray[np.float32], most: int, texts: Sequence[str] | None) -> tuple[NDArray[np.float32], Index]:
+    """At most so many vectors by their marks, in rising order of these, and their positions.
+
+    What is drawn of them later, or left out in groups, is then no matter of place.
+    """
+    chosen = np.argsort(row_marks(unit, texts), kind="stable")[:most]
+    return unit[chosen], chosen
 
 
 def _rank(unit: NDArray[np.float32]) -> tuple[Estimate, Array]:
@@ -207,7 +221,7 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
     Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so
     one product of all with some of the vectors, which are asked, serves both.
     """
-    unit, _ = drawn_units(unit, _MOST_NEIGHBOURS, random)
+    unit = unit[:_MOST_NEIGHBOURS]
     drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
     k, rows = min(_K, len(unit) - 1), np.arange(len(drawn))
     products = unit[drawn] @ unit.T
@@ -302,7 +316,14 @@ class Norms(Result):
         return histogram_figure(self.lengths, bins=60, hover=hover, **words)
 
 
-def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VECTORS) -> Norms:
+def norms(
+    vectors: ArrayLike,
+    *,
+    k: int = 10,
+    texts: Sequence[str] | None = None,
+    seed: int = 0,
+    most: int = MOST_VECTORS,
+) -> Norms:
     """The lengths of vectors, and how many of the k nearest change with the distance that a search goes by.
 
     Parameters
@@ -311,6 +332,8 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
         One row a text (N × d), as they are stored: at least two, none of length 0.
     k : int
         Neighbours that are compared; lowered where there are not so many other vectors.
+    texts : list of str, optional
+        The texts, if at hand: what is drawn then goes by their words, without them by the vectors.
     seed : int
         Of the draw of vectors.
     most : int
@@ -337,7 +360,7 @@ def norms(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VE
     table = np.asarray(vectors)
     every = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
     random, most = np.random.default_rng(seed), whole_number(most, "most", least=2)
-    unit, chosen = drawn_units(unit, most, random)
+    unit, chosen = _in_order(unit, most, texts)
     lengths = every[chosen]
     k = min(k, len(unit) - 1)
     variation = float(every.std() / every.mean())

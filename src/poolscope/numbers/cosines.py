@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, leave_one_out_interval, left_out_estimate
+from poolscope.numbers.streaming import Grouping
 
-Units = NDArray[np.float32]
+UnitRows = NDArray[np.float32]
 
 # Groups of texts left out in turn where leaving out every single one would cost a decomposition each.
 _GROUPS = 20
@@ -31,25 +32,28 @@ _TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class PairCosine:
-    """Mean cosine over the pairs of a set of texts (NaN for fewer than two), and without each text in turn."""
+    """Mean cosine over the pairs of a set of texts (NaN for fewer than two), and without each unit in turn.
+
+    `units` numbers the units that have texts in the set, and `sizes` counts these.
+    """
 
     value: float
     without: Array
+    units: Index
+    sizes: Array
+    unit: str = "texts"
 
     @property
     def estimate(self) -> Estimate:
         """With its interval."""
-        if not np.isfinite(self.value):
-            return Estimate(None)
-        return Estimate(self.value, leave_one_out_interval(self.value, self.without))
+        return left_out_estimate(self.value, self.without, self.sizes, unit=self.unit)
 
     def minus(self, other: PairCosine) -> Estimate:
         """The difference of two sets of vectors of the same texts, with its paired interval."""
-        value = self.value - other.value
-        return Estimate(value, leave_one_out_interval(value, self.without - other.without))
+        return left_out_estimate(self.value - other.value, self.without - other.without, self.sizes, unit=self.unit)
 
 
-def pair_cosine(unit: Units) -> PairCosine:
+def pair_cosine(unit: UnitRows) -> PairCosine:
     """(‖Σ e‖² − m)/(m(m − 1)) of m unit vectors.
 
     >>> found = pair_cosine(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32))
@@ -59,17 +63,33 @@ def pair_cosine(unit: Units) -> PairCosine:
     return grouped_cosines(unit, np.zeros(len(unit), dtype=np.int64), 1)[0]
 
 
-def grouped_cosines(unit: Units, groups: Index, count: int) -> list[PairCosine]:
-    """`pair_cosine` of every group of texts; `groups` gives the group of each text."""
+def grouped_cosines(unit: UnitRows, groups: Index, count: int, units: Units | None = None) -> list[PairCosine]:
+    """`pair_cosine` of every group of texts; `groups` has the group of each text, `units` what is left out in turn."""
+    units = units or chosen_units(len(unit))
     sums = group_sums(unit, groups[None], count, dtype=np.float64)[0]
     sizes = np.bincount(groups, minlength=count).astype(np.float64)
-    own = np.einsum("ij,ij->i", unit, sums[groups], dtype=np.float64)
     totals = np.einsum("ij,ij->i", sums, sums)
+    # What a unit has of a group leaves it together.
+    cells = Grouping.of(groups * len(units) + units.of)
+    of_group, of_unit = np.divmod(cells.keys, max(len(units), 1))
+    parts = unit[cells.order]
+    if len(cells.keys) < len(unit):
+        parts = np.add.reduceat(parts, cells.bounds[:-1], axis=0, dtype=np.float64)
+    own = np.einsum("ij,ij->i", parts, sums[of_group], dtype=np.float64)
+    rest = totals[of_group] - 2 * own + np.einsum("ij,ij->i", parts, parts, dtype=np.float64)
     cosines = []
     for group in range(count):
-        m, total = sizes[group], totals[group]
-        rest = total - 2 * own[groups == group] + 1
-        cosines.append(PairCosine(float(mean_cosine(total, m)), mean_cosine(rest, m - 1)))
+        here, m = of_group == group, sizes[group]
+        left = m - cells.sizes[here]
+        cosines.append(
+            PairCosine(
+                float(mean_cosine(totals[group], m)),
+                mean_cosine(rest[here], left),
+                of_unit[here],
+                cells.sizes[here].astype(np.float64),
+                units.name,
+            )
+        )
     return cosines
 
 
@@ -101,7 +121,7 @@ def group_sums(unit: NDArray[np.floating], assignments: Index, count: int, *, dt
     return total
 
 
-def cosine_deviation(unit: Units) -> float:
+def cosine_deviation(unit: UnitRows) -> float:
     """Standard deviation of the cosine over all pairs of different texts, from the d × d (or N × N, the smaller) Gram.
 
     With e = c + x, c the mean of all, a cosine is ‖c‖² + t with t = c·x + c·x' + x·x', and over all pairs, equal texts
@@ -169,7 +189,7 @@ def isotropic_rank(count: int, dimension: int) -> float:
     return float(least * mean * np.exp(-entropy / mean))
 
 
-def rank_estimate(unit: Units) -> Estimate:
+def rank_estimate(unit: UnitRows) -> Estimate:
     """Effective rank with an interval from leaving out one of 20 groups of texts in turn, single ones of up to 40.
 
     It grows with the number of texts, so that every group must have the same size: the few texts that are left over

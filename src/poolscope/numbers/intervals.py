@@ -1,7 +1,37 @@
-"""Intervals for a mean over texts, or over pairs of texts.
+"""Intervals: the units they are over, and one cited method for each kind of number.
 
+| number | method |
+|---|---|
+| mean | its error by unit, CR2 with Satterthwaite's degrees of freedom, and Hall's transformation against skewness |
+| slope, difference of means | least squares with errors by unit: CR2 with Satterthwaite's degrees of freedom |
+| share, score between 0 and 1 | Clopper and Pearson's, at the effective number of units of Korn and Graubard |
+| paired difference | Johnson's modified t, with the error by unit; p from flipping the signs of whole units |
+| ratio of two means | Fieller |
+| mean over pairs | jackknife over units, or dyadic errors for a list of pairs; Hall's transformation |
+| any other statistic | jackknife over units |
+
+Without documents every value is a unit of its own, and the first three are Student's, Welch's and the binomial one.
 Pairs that share a text are not independent, and two questions have two answers. For *this corpus*, randomly sampled
 pairs are independent draws. For the *population of texts* that the corpus came from, the texts are the draws.
+
+References
+----------
+Welch (1947), The generalization of Student's problem. Biometrika 34.
+Bell, McCaffrey (2002), Bias reduction in standard errors for linear regression with multi-stage samples. Survey
+Methodology 28.
+Pustejovsky, Tipton (2018), Small-sample methods for cluster-robust variance estimation. JBES 36.
+Johnson (1978), Modified t tests and confidence intervals for asymmetrical populations. JASA 73.
+Hall (1992), On the removal of skewness by transformation. JRSS B 54.
+Cameron, Gelbach, Miller (2011), Robust inference with multiway clustering. JBES 29.
+Clopper, Pearson (1934), The use of confidence or fiducial limits illustrated in the case of the binomial. Biometrika
+26. Korn, Graubard (1998), Confidence intervals for proportions with small expected number of positive counts estimated
+from survey data. Survey Methodology 24.
+Fieller (1954), Some problems in interval estimation. JRSS B 16.
+Fisher (1935), The design of experiments, section 21: sign flips. Phipson, Smyth (2010): p-values are never zero.
+Arvesen (1969), Jackknifing U-statistics. Ann. Math. Statist. 40. MacKinnon, Nielsen, Webb (2023), Fast and reliable
+jackknife and bootstrap methods for cluster-robust inference. J. Applied Econometrics 38. Aronow, Samii, Assenova
+(2015), Cluster-robust variance estimation for dyadic data. Political Analysis 23.
+
 """
 
 from __future__ import annotations
@@ -12,6 +42,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import special
 
 from poolscope.numbers import Array, Index
@@ -24,16 +55,19 @@ _KEPT_COUNTS = 2**21  # of bootstrap samples: up to 16 MB of them are kept for t
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: for what, by which method, at which level."""
+    """A confidence interval: for what, by which method, at which level, and what the independent draws are (`unit`)."""
 
     low: float
     high: float
     level: float
     answers: str
     method: str
+    unit: str = "texts"
 
     def __str__(self) -> str:
-        return f"[{self.low:.4f}, {self.high:.4f}]"
+        """Both ends; where documents are the unit, which no count beside a number says, that too."""
+        ends = f"[{self.low:.4f}, {self.high:.4f}]"
+        return f"{ends} over documents" if self.unit == "documents" else ends
 
 
 def signed(value: float) -> str:
@@ -61,9 +95,10 @@ def score_text(value: float | None) -> str:
 class Estimate:
     """A number with its interval, and what the same statistic gives where there is nothing to find.
 
-    value: None where it is not defined or could not be measured. interval: None where there is too little to give one;
-    it says what it answers. floor: the mean over draws from a null (shuffled, permuted, a null model), and
-    `floor_low`, `floor_high` hold 95 % of these draws; None where the number needs none or was not shuffled.
+    value: None where it is not defined or could not be measured. interval: None where there is too little to give one,
+    and `no_interval` says why; it names its unit. floor: the mean over draws from a null (shuffled, permuted, a null
+    model), and `floor_low`, `floor_high` hold 95 % of these draws; None where the number needs none or was not
+    shuffled.
 
     >>> print(Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap"), floor=0.1))
     0.250 [0.2000, 0.3000] (floor 0.1)
@@ -74,13 +109,17 @@ class Estimate:
     floor: float | None = None
     floor_low: float | None = None
     floor_high: float | None = None
+    no_interval: str = ""
 
     def __str__(self) -> str:
         if self.value is None:
             return "undefined"
         parts = [f"{self.value:.3f}"]
         if self.interval is not None:
-            parts.append(str(self.interval))
+            over = " over documents" if self.interval.unit == "documents" else ""
+            parts.append(f"[{self.interval.low:.3f}, {self.interval.high:.3f}]{over}")
+        elif self.no_interval:
+            parts.append(f"({self.no_interval})")
         if self.floor is not None:
             parts.append(f"(floor {self.floor:.3g})")
         return " ".join(parts)
@@ -128,15 +167,553 @@ class Estimate:
             interval = replace(interval, low=low, high=high)
         ends = (times(self.floor_low), times(self.floor_high))
         low_end, high_end = ends if factor >= 0 else ends[::-1]
-        return Estimate(times(self.value), interval, times(self.floor), low_end, high_end)
+        return Estimate(times(self.value), interval, times(self.floor), low_end, high_end, self.no_interval)
+
+
+# -- the units behind an interval -------------------------------------------------------------------------------------
+
+FEWEST_UNITS = 10
+"""Of fewer independent units a number has no interval; `benchmarks/interval_coverage.py` says how intervals cover."""
+FEWEST_DOCUMENTS = 30
+"""The same for the mean of values without bounds over documents, whose skewness is not told from their sizes."""
+FEWEST_PAIRED = 30
+"""The same for a mean of paired differences, which are mostly 0 and skewed."""
+FEWEST_PAIRED_DOCUMENTS = 50
+"""The same for paired differences over documents, whose skewness is not told from their sizes either."""
+FEWEST_OF_PAIRS = 30
+"""The same for a mean over pairs of texts, each of which is in many of them."""
+FEWEST_CHANGED = 6
+"""The fewest units that a two-sided sign test at 5 % tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06."""
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """The independent draws behind a number: what they are (`name`), and the unit of each value (`of`, from 0)."""
+
+    name: str
+    of: Index
+
+    @property
+    def sizes(self) -> Array:
+        """How many values each unit has."""
+        return np.bincount(self.of).astype(np.float64)
+
+    def sums(self, values: Array) -> Array:
+        """The sum of the values of each unit."""
+        return np.asarray(np.bincount(self.of, values, len(self)), dtype=np.float64)
+
+    def shuffled(self, random: np.random.Generator) -> Index:
+        """Deal the values anew, whole units at a time: the position of the value that comes to each place.
+
+        The values of a unit stay together, in their order. Units of unequal size meet at other places than before, so
+        that a few are cut there.
+
+        >>> dealt = chosen_units(4, ["a", "b", "a", "b"]).shuffled(np.random.default_rng(3))
+        >>> dealt.tolist() in ([0, 1, 2, 3], [1, 0, 3, 2])
+        True
+        """
+        order, sizes = np.argsort(self.of, kind="stable"), self.sizes.astype(np.int64)
+        drawn = random.permutation(len(self))
+        ends = np.cumsum(sizes[drawn])
+        starts = (np.cumsum(sizes) - sizes)[drawn]
+        dealt = np.empty_like(order)
+        dealt[order] = order[np.repeat(starts - ends + sizes[drawn], sizes[drawn]) + np.arange(len(order))]
+        return dealt
+
+    def __len__(self) -> int:
+        return int(self.of.max()) + 1 if len(self.of) else 0
+
+
+def chosen_units(count: int, documents: ArrayLike | None = None, *, each: str = "texts") -> Units:
+    """Choose the unit of an interval: the document where documents are known, otherwise each value is one.
+
+    This is the one place that decides it. Documents that all hold one value each change nothing, so the unit is then
+    named by what the values are (`each`). Units are numbered as they come, whatever they are called.
+
+    >>> chosen_units(3, ["a", "a", "b"]).name, chosen_units(3).name, chosen_units(2, ["a", "b"], each="queries").name
+    ('documents', 'texts', 'queries')
+    >>> chosen_units(3, ["b", "a", "b"]).of.tolist()
+    [0, 1, 0]
+    """
+    if documents is None:
+        return Units(each, np.arange(count))
+    names = np.asarray(documents)
+    if names.shape != (count,):
+        raise ValueError(f"units: received shape {names.shape}; needed: one for each of the {count} values.")
+    _, first, of = np.unique(names, return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.int64)
+    number[np.argsort(first)] = np.arange(len(first))
+    return Units("documents" if len(first) < count else each, number[of.ravel()])
+
+
+def too_few(count: int, unit: str, needed: int = FEWEST_UNITS) -> str:
+    """Say why so few units have no interval; empty where they suffice.
+
+    >>> too_few(4, "documents")
+    'no interval: 4 documents, 10 are needed'
+    """
+    return f"no interval: {count:,} {unit}, {needed:,} are needed" if count < needed else ""
+
+
+# -- means and slopes, by unit ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A number with its standard error and the degrees of freedom of that error."""
+
+    value: float
+    error: float
+    freedom: float
+    skewness: float = 0.0  # of what the units add to the number, where the interval shall follow it
+
+    def interval(self, units: Units, *, level: float = LEVEL, method: str = "", needed: int = FEWEST_UNITS) -> Estimate:
+        """The estimate with the interval of Student's t, or with the reason for none."""
+        why = too_few(len(units), units.name, needed)
+        if not why and not self.error > 0:
+            why = f"no interval: all {len(units):,} {units.name} have one value"
+        if why:
+            return Estimate(self.value, no_interval=why)
+        t = float(special.stdtrit(self.freedom, (1 + level) / 2))
+        low, high = (self.value - self.error * self.unskewed(end) for end in (t, -t))
+        name = method or ("CR2, Satterthwaite" if units.sizes.max() > 1 else "Student's t")
+        name = f"{name}, skewness removed" if self.skewness else name
+        return Estimate(self.value, Interval(low, high, level, f"the population of {units.name}", name, units.name))
+
+    def unskewed(self, t: float) -> float:
+        """Where Student's ratio stands when its transformation without skewness is at t (Hall 1992, equation 2.3)."""
+        root = float(np.sqrt(self.freedom + 1))
+        if abs(self.skewness) < 1e-6:
+            return t
+        inner = 1 + self.skewness / root * (t - self.skewness / (6 * root))
+        return float(3 * root / self.skewness * (np.cbrt(inner) - 1))
+
+
+def _mean_of_units(sums: Array, sizes: Array) -> _Fit:
+    """The mean Σ sums/Σ sizes over units with its CR2 error, in closed form.
+
+    With m the mean and w the share of a unit in all sizes, Var = Σ (sum − m·size)²/(1 − w)/(Σ sizes)². For units of one
+    size this is the error of Student's t, and the degrees of freedom are units − 1.
+    """
+    total = float(sizes.sum())
+    mean, shares = float(sums.sum()) / total, sizes / total
+    if len(sizes) < 2 or shares.max() >= 1:
+        return _Fit(mean, 0.0, 1.0)
+    deviations = sums - mean * sizes
+    rounding = 1e-13 * (np.abs(sums) + np.abs(mean) * sizes)
+    deviations[np.abs(deviations) <= rounding] = 0.0
+    error = float(np.sqrt((deviations**2 / (1 - shares)).sum())) / total
+    # Satterthwaite: (tr B)²/tr B² of the quadratic form that the variance is, for independent values of one variance.
+    cross = shares**2 / (1 - shares)
+    squares = float((shares**2).sum() + cross.sum() ** 2 - (cross**2).sum())
+    return _Fit(mean, error, 1 / squares)
+
+
+def mean_estimate(
+    values: Array, units: ArrayLike | None = None, *, each: str = "texts", level: float = LEVEL
+) -> Estimate:
+    """Mean of values with its interval over units (the document of each value, where known); no value for none.
+
+    >>> print(mean_estimate(np.arange(10.0)))
+    4.500 [2.3341, 6.6659]
+    >>> mean_estimate(np.arange(10.0), ["a"] * 6 + list("bcde")).no_interval
+    'no interval: 5 documents, 30 are needed'
+    """
+    if not len(values):
+        return Estimate(None)
+    chosen = chosen_units(len(values), units, each=each)
+    sums, sizes = chosen.sums(values), chosen.sizes
+    fit = _mean_of_units(sums, sizes)
+    if chosen.name == "documents":
+        return fit.interval(chosen, level=level, needed=FEWEST_DOCUMENTS)
+    return replace(fit, skewness=_skewness(sums - fit.value * sizes)).interval(chosen, level=level)
+
+
+def _skewness(deviations: Array) -> float:
+    """The adjusted Fisher–Pearson coefficient of values whose mean is 0; 0 for fewer than three, or equal ones."""
+    count, square = len(deviations), float((deviations**2).mean())
+    if count < 3 or not square > 0:
+        return 0.0
+    return float((deviations**3).mean() / square**1.5 * np.sqrt(count * (count - 1)) / (count - 2))
+
+
+def share_estimate(
+    part: Array,
+    whole: Array | None = None,
+    units: ArrayLike | None = None,
+    *,
+    each: str = "queries",
+    level: float = LEVEL,
+    most: int | None = None,
+) -> Estimate:
+    """Σ part/Σ whole of 0 ≤ part ≤ whole (1, if left out), with its interval over units; no value for none.
+
+    A share of units that have something or not, a mean of scores from 0 to 1, the share of the tokens that were cut.
+    The interval is that of Clopper and Pearson for the number of independent draws that would give the variance by unit
+    (CR2) that these have (Korn and Graubard): it stays within 0 and 1, and of few units that were all found it says
+    that others may not be. These draws are at most as many as there are values that are 0 or 1, or units whose parts
+    are of unequal wholes; scores, which differ less than zeros and ones, count for more. Where all values are 0, or all
+    are whole, each unit counts as one draw. `most`: how many values there are, where these are sums of several.
+
+    >>> print(share_estimate(np.array([1.0, 0.0] * 50)), share_estimate(np.ones(10)))
+    0.500 [0.3983, 0.6017] 1.000 [0.6915, 1.0000]
+    """
+    total = float(len(part) if whole is None else whole.sum())
+    if not total > 0:
+        return Estimate(None)
+    chosen = chosen_units(len(part), units, each=each)
+    sizes = chosen.sizes if whole is None else chosen.sums(whole)
+    fit = _mean_of_units(chosen.sums(part), sizes)
+    share = min(max(fit.value, 0.0), 1.0)
+    if why := too_few(len(chosen), chosen.name):
+        return Estimate(share, no_interval=why)
+    count, spread = most or len(part), share * (1 - share)
+    effective = float(len(chosen))
+    if spread > 0:
+        if not fit.error > 0:
+            return fit.interval(chosen, level=level)  # which says why there is none
+        freedom, binary = fit.freedom, whole is None and bool(np.isin(part, (0.0, 1.0)).all())
+        if not binary:
+            # Units that have nothing of it say nothing of how far those that have some differ, and the other way round.
+            parts = chosen.sums(part)
+            freedom = min(freedom, max(min((parts > 0).sum(), (parts < sizes).sum()) - 1, 1))
+        wider = float(special.stdtrit(count - 1, (1 + level) / 2) / special.stdtrit(freedom, (1 + level) / 2))
+        effective = (1 + spread / fit.error**2) * wider**2
+        if whole is None and len(chosen) == len(part):
+            # No values from 0 to 1 differ more than zeros and ones do, so independent ones count for so many at least.
+            effective = max(effective, count)
+        if whole is not None and most is None:
+            # A unit of great size that is all cut, or not at all, may not have been drawn yet.
+            effective = min(effective, len(chosen))
+        elif most is not None or binary:
+            effective = min(effective, count)
+    low, high = _clopper_pearson(share, effective, level)
+    answers, method = f"the population of {chosen.name}", "Clopper-Pearson, at the effective number of units"
+    return Estimate(share, Interval(low, high, level, answers, method, chosen.name))
+
+
+def share_of(number: float, count: int, *, each: str = "queries") -> Estimate:
+    """The share of `number` among `count` independent units, by Clopper and Pearson; no value for none."""
+    if not count:
+        return Estimate(None)
+    share = number / count
+    if why := too_few(count, each):
+        return Estimate(share, no_interval=why)
+    low, high = _clopper_pearson(share, count, LEVEL)
+    return Estimate(share, Interval(low, high, LEVEL, f"the population of {each}", "Clopper-Pearson", each))
+
+
+def _clopper_pearson(share: float, count: float, level: float) -> tuple[float, float]:
+    """The shares that a binomial test of so many draws, also of a broken number of them, does not reject."""
+    tail, found = (1 - level) / 2, share * count
+    low = float(special.betaincinv(found, count - found + 1, tail)) if found > 0 else 0.0
+    high = float(special.betaincinv(found + 1, count - found, 1 - tail)) if found < count else 1.0
+    return min(low, share), max(high, share)
+
+
+def ratio_estimate(
+    top: Array, bottom: Array, units: ArrayLike | None = None, *, each: str = "queries", level: float = LEVEL
+) -> Estimate:
+    """The ratio of two means over the same units, both estimated, with the interval of Fieller; no value for none.
+
+    The interval holds every ratio θ for which the mean of top − θ·bottom is not told from 0. None where the mean below
+    is not told from 0: then no ratio is excluded on one side.
+
+    >>> print(ratio_estimate(np.arange(1.0, 13), np.full(12, 2.0)))
+    3.250 [2.1046, 4.3954]
+    """
+    if not len(top) or not np.mean(bottom):
+        return Estimate(None)
+    chosen = chosen_units(len(top), units, each=each)
+    value = float(np.mean(top) / np.mean(bottom))
+    if why := too_few(len(chosen), chosen.name):
+        return Estimate(value, no_interval=why)
+    above, below, sizes = chosen.sums(top), chosen.sums(bottom), chosen.sizes
+    fit = _mean_of_units(above - value * below, sizes)
+    if not fit.error > 0:
+        return fit.interval(chosen, level=level)
+    # Variances and the covariance of both means, by unit.
+    shares = sizes / sizes.sum()
+    moved = [(part - part.sum() * shares) / np.sqrt(1 - shares) / sizes.sum() for part in (above, below)]
+    (tt, tb), (_, bb) = (np.array(moved) @ np.array(moved).T).tolist()
+    square = float(special.stdtrit(fit.freedom, (1 + level) / 2)) ** 2
+    t, b = float(np.mean(top)), float(np.mean(bottom))
+    a, half, c = b * b - square * bb, t * b - square * tb, t * t - square * tt
+    if a <= 0:
+        return Estimate(value, no_interval=f"no interval: the {chosen.name} do not tell what is divided by from 0")
+    reach = float(np.sqrt(max(half * half - a * c, 0.0)))
+    ends = (half - reach) / a, (half + reach) / a
+    return Estimate(value, Interval(*ends, level, f"the population of {chosen.name}", "Fieller", chosen.name))
+
+
+def _least_squares(design: Array, values: Array, of: Index) -> tuple[Array, Array, Array]:
+    """Coefficients of least squares, their CR2 variances by unit, and Satterthwaite's degrees of freedom.
+
+    design (n × p, of full rank), values (n), of (n): the unit of each row. With X the design, M = (XᵀX)⁻¹, e the
+    residuals and A = (I − X_g M X_gᵀ)^(−1/2) of a unit g, Var = Σ_g (M X_gᵀ A e_g)². The degrees of freedom are
+    (tr B)²/tr B² of that quadratic form, for independent values of one variance.
+    """
+    basis, sizes, turn = np.linalg.svd(design, full_matrices=False)
+    back = turn.T / sizes  # M = back backᵀ, and `basis` is X M^(1/2)
+    coefficients = back @ (basis.T @ values)
+    residuals = values - design @ coefficients
+    counts = np.bincount(of)
+    adjusted = np.empty_like(basis)  # A X M^(1/2), unit by unit
+    alone = counts[of] == 1
+    adjusted[alone] = basis[alone] * _inverse_root(1 - (basis[alone] ** 2).sum(axis=1))[:, None]
+    order = np.argsort(of, kind="stable")
+    bounds = np.append(0, np.cumsum(counts))
+    for unit in np.flatnonzero(counts > 1):
+        rows = order[bounds[unit] : bounds[unit + 1]]
+        left, strengths, right = np.linalg.svd(basis[rows], full_matrices=False)
+        adjusted[rows] = (left * (strengths * _inverse_root(1 - strengths**2))) @ right
+    weights = adjusted @ back.T  # of each residual in each coefficient
+    moved = _by_unit(weights * residuals[:, None], of)
+    variances = (moved**2).sum(axis=0)
+    squares = _by_unit(weights**2, of)
+    freedoms = np.empty(len(variances))
+    for number in range(len(variances)):
+        onto = _by_unit(basis * weights[:, number : number + 1], of)
+        lost = (onto**2).sum(axis=1)
+        own = squares[:, number]
+        trace = float(own.sum() - lost.sum())
+        both = float((own**2).sum() - 2 * (own * lost).sum() + ((onto.T @ onto) ** 2).sum())
+        freedoms[number] = trace**2 / both if both > 0 else 1.0
+    return coefficients, variances, np.maximum(freedoms, 1.0)
+
+
+def _inverse_root(values: Array) -> Array:
+    """1/√v, and 0 where nothing is left: a unit that alone decides a coefficient says nothing of its error."""
+    return np.where(values > 1e-9, 1 / np.sqrt(np.maximum(values, 1e-9)), 0.0)
+
+
+def _by_unit(rows: Array, of: Index) -> Array:
+    return np.stack([np.bincount(of, column) for column in rows.T], axis=1)
+
+
+def regression_slopes(
+    values: Array, covariates: Array, units: ArrayLike | None = None, *, each: str = "texts"
+) -> tuple[list[Estimate], float]:
+    """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
+
+    values (n), covariates (n × p), units (n): the document of each. Errors are CR2 by unit. A slope has no value where
+    a covariate does not vary or follows from the others.
+
+    >>> x = np.array([[0.0, 1], [1, 0], [2, 1], [3, 0], [4, 2], [5, 0]])
+    >>> slopes, explained = regression_slopes(2 * x[:, 0] / x[:, 0].std(), x)
+    >>> round(slopes[0].known, 6), abs(round(slopes[1].known, 6)), round(explained, 6)
+    (2.0, 0.0, 1.0)
+    """
+    count, number = covariates.shape
+    spreads = covariates.std(axis=0)
+    if (spreads == 0).any() or count <= number + 1:
+        return [Estimate(None)] * number, 0.0
+    design = np.column_stack([np.ones(count), (covariates - covariates.mean(axis=0)) / spreads])
+    sizes = np.linalg.svd(design, compute_uv=False)
+    if sizes[-1] < 1e-6 * sizes[0]:
+        return [Estimate(None)] * number, 0.0
+    chosen = chosen_units(count, units, each=each)
+    slopes, variances, freedoms = _least_squares(design, values, chosen.of)
+    residuals, deviations = values - design @ slopes, values - values.mean()
+    total = float(deviations @ deviations)
+    fits = zip(slopes[1:], np.sqrt(variances[1:]), freedoms[1:], strict=True)
+    estimates = [_Fit(*map(float, fit)).interval(chosen, method="regression, CR2") for fit in fits]
+    return estimates, 1 - float(residuals @ residuals) / total if total > 0 else 0.0
+
+
+def difference_of_means(
+    left: Array,
+    right: Array,
+    left_units: ArrayLike | None = None,
+    right_units: ArrayLike | None = None,
+    *,
+    each: str = "texts",
+) -> Estimate:
+    """Mean of one group minus that of another; no value for groups of fewer than two.
+
+    Without units this is Welch's interval; with them, a unit may have values in both groups.
+
+    >>> print(difference_of_means(np.arange(10.0) + 5, np.arange(10.0)))
+    5.000 [2.1553, 7.8447]
+    """
+    if len(left) < 2 or len(right) < 2:
+        return Estimate(None)
+    named = None if left_units is None or right_units is None else np.concatenate([left_units, right_units])
+    affected = np.repeat([1.0, 0.0], [len(left), len(right)])
+    return rate_difference(np.concatenate([left, right]), affected, named, each=each)
+
+
+def rate_difference(
+    values: ArrayLike, affected: ArrayLike, *units: ArrayLike | None, each: str = "texts", level: float = LEVEL
+) -> Estimate:
+    """Mean of the affected values minus that of the others; no value where one side has fewer than two.
+
+    values (n) are rates or anything else, affected (n) 1 or 0. `units`: none, one, or two names of units for each value
+    (its query and its document); with two the errors are clustered both ways, V = V₁ + V₂ − V₁₂.
+
+    >>> missed, short = np.tile([1.0, 0, 0, 1], 10), np.tile([1.0, 1, 0, 0], 10)
+    >>> rate_difference(missed, short).value
+    0.0
+    """
+    numbers, sides = np.asarray(values, dtype=np.float64), np.asarray(affected, dtype=np.float64)
+    if min(sides.sum(), (1 - sides).sum()) < 2:
+        return Estimate(None)
+    design = np.column_stack([np.ones(len(sides)), sides])
+    known = [np.unique(np.asarray(names), return_inverse=True)[1] for names in units if names is not None]
+    value = float(numbers[sides > 0].mean() - numbers[sides == 0].mean())
+    if not known:
+        chosen = chosen_units(len(numbers), each=each)
+        fit, few = _welch(numbers[sides > 0], numbers[sides == 0]), int(min(sides.sum(), (1 - sides).sum()))
+    elif len(known) < 2:
+        chosen = chosen_units(len(numbers), known[0], each=each)
+        _, variances, freedoms = _least_squares(design, numbers, chosen.of)
+        fit = _Fit(value, _error(variances[1], numbers), float(freedoms[1]))
+        few = min(len(np.unique(chosen.of[sides == side])) for side in (0, 1))
+    else:
+        both = np.unique(np.stack(known), axis=1, return_inverse=True)[1].ravel()
+        fits = [_least_squares(design, numbers, of) for of in (*known, both)]
+        first, second, shared = (float(variances[1]) for _, variances, _ in fits)
+        variance = max(first + second - shared, first, second)
+        chosen = Units("queries and documents", min(known, key=lambda of: int(of.max())))
+        fit = _Fit(value, _error(variance, numbers), min(float(freedoms[1]) for _, _, freedoms in fits[:2]))
+        few = min(len(np.unique(of[sides == side])) for of in known for side in (0, 1))
+    if few < FEWEST_UNITS // 2:
+        why = f"no interval: {few} {chosen.name} on one side, {FEWEST_UNITS // 2} are needed"
+        return Estimate(value, no_interval=why)
+    method = "CR2, Satterthwaite" if known else "Welch"
+    return fit.interval(chosen, level=level, method=method)
+
+
+def _welch(left: Array, right: Array) -> _Fit:
+    squares = np.array([group.var(ddof=1) / len(group) for group in (left, right)])
+    value, total = float(left.mean() - right.mean()), float(squares.sum())
+    error = _error(total, np.concatenate([left, right]))
+    freedom = total**2 / float((squares**2 / [len(left) - 1, len(right) - 1]).sum()) if error else 1.0
+    return _Fit(value, error, freedom)
+
+
+def _error(variance: float, values: Array) -> float:
+    """The root of a variance, 0 where it is rounding."""
+    return float(np.sqrt(variance)) if variance > 1e-24 * float(np.abs(values).max()) ** 2 else 0.0
+
+
+# -- paired differences -----------------------------------------------------------------------------------------------
+
+_FLIPS = 9999
+_EXACT_FLIPS = 13  # up to so many units that changed, all their signs are gone through
+ONE_PLACE = 0.37
+"""What a query wins in nDCG when its document goes from the second place to the first: 1 − 1/log₂ 3."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """After minus before over the same units: `change` with its interval, and the `p_value` of no change.
+
+    `smallest_gain` is the smallest gain that units as many and as different as these would have shown in four of five
+    cases. `count` values were compared, over `units` units named `unit`, of which `changed` changed.
+    """
+
+    change: Estimate
+    p_value: float
+    smallest_gain: float
+    count: int
+    unit: str
+    units: int
+    changed: int
+
+
+def paired_difference(
+    before: ArrayLike, after: ArrayLike, units: ArrayLike | None = None, *, each: str = "queries", level: float = LEVEL
+) -> PairedDifference:
+    """The mean of after − before, value by value, with its interval over units (the document of each, where known).
+
+    There is no interval where no unit changed, and of fewer than 30 units (50 documents), whose differences are too
+    skewed for one; p, from flipping the signs of whole units, is there for any number of them.
+
+    >>> found = paired_difference(np.zeros(40), np.tile([0.0, 0.0, 0.1, 0.2], 10))
+    >>> print(found.change, found.p_value, round(found.smallest_gain, 3))
+    0.075 [0.0483, 0.1020] 0.0001 0.079
+    >>> paired_difference(np.ones(40), np.ones(40)).change.no_interval
+    'no interval: none of the 40 queries changed'
+    """
+    first, second = (np.asarray(side, dtype=np.float64) for side in (before, after))
+    if first.ndim != 1 or first.shape != second.shape or not len(first):
+        raise ValueError(f"received {first.shape} and {second.shape} values; needed: two equal lists of numbers.")
+    differences = second - first
+    chosen = chosen_units(len(differences), units, each=each)
+    sums, changed = chosen.sums(differences), int((chosen.sums((differences != 0).astype(float)) > 0).sum())
+    fit = _mean_of_units(sums, chosen.sizes)
+    if changed:
+        # Johnson's modified t. Hall's transformation, which means have, covers 0.89 of differences that are mostly 0.
+        shift = _skewness(sums - fit.value * chosen.sizes) * fit.error / 6 / float(np.sqrt(fit.freedom + 1))
+        moved = replace(fit, value=fit.value + shift)
+        needed = FEWEST_PAIRED_DOCUMENTS if chosen.name == "documents" else FEWEST_PAIRED
+        change = replace(moved.interval(chosen, level=level, needed=needed), value=fit.value)
+    else:
+        change = Estimate(0.0, no_interval=f"no interval: none of the {len(chosen):,} {chosen.name} changed")
+    gain = smallest_gain(fit.error, fit.freedom, len(chosen), changed, level=level)
+    return PairedDifference(change, sign_flip_p(sums), gain, len(differences), chosen.name, len(chosen), changed)
+
+
+def sign_flip_p(sums: Array) -> float:
+    """The share of sign flips of the units whose total is as far from 0 as that of `sums`: two-sided, never 0.
+
+    All flips of up to 13 units that changed, 9,999 random ones of more. The units go by the size of their sums, so that
+    their order changes nothing.
+
+    >>> sign_flip_p(np.ones(6)), sign_flip_p(np.zeros(6))
+    (0.03125, 1.0)
+    """
+    sizes = np.sort(np.abs(sums[sums != 0]))
+    if not len(sizes):
+        return 1.0
+    reached = abs(float(sums.sum())) - 1e-9 * float(sizes.sum())
+    if len(sizes) <= _EXACT_FLIPS:
+        flips = 1 - 2 * (np.arange(2 ** len(sizes))[:, None] >> np.arange(len(sizes)) & 1)
+        return float((np.abs(flips @ sizes) >= reached).mean())
+    random, beyond, step = np.random.default_rng(0), 0, max(1, 2**22 // len(sizes))
+    for start in range(0, _FLIPS, step):
+        signs = random.integers(2, size=(min(step, _FLIPS - start), len(sizes)), dtype=np.int8)
+        beyond += int((np.abs((2.0 * signs - 1) @ sizes) >= reached).sum())
+    return (beyond + 1) / (_FLIPS + 1)
+
+
+def smallest_gain(
+    error: float, freedom: float, count: int, changed: int, *, level: float = LEVEL, power: float = 0.8
+) -> float:
+    """The smallest gain that `count` units with this error prove with this probability; infinite for one unit.
+
+    g = (t + t_power)·error. A gain comes by steps, of units that go from the second place to the first, and these
+    spread the differences further: g(s − g)/n is added to the squared error for a step s. Where fewer units changed
+    than could prove anything, it is as many such steps as a sign test needs.
+    """
+    if count < 2:
+        return float("inf")
+    t = float(special.stdtrit(freedom, (1 + level) / 2)) + float(special.stdtrit(freedom, power))
+    each = t**2 / count
+    root = np.sqrt((each * ONE_PLACE) ** 2 + 4 * (1 + each) * (t * error) ** 2)
+    gain = float((each * ONE_PLACE + root) / 2 / (1 + each))
+    steps = float(np.ceil(np.log2(2 / (1 - level))))
+    return gain if changed >= FEWEST_CHANGED else max(gain, steps / count * ONE_PLACE)
+
+
+# -- pairs, and any statistic: leaving out units ----------------------------------------------------------------------
 
 
 def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None:
-    """Plain interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
+    """Interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
     if len(values) < 2:
         return None
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
-    return _around(float(values.mean()), error, len(values) - 1, CORPUS, "pairs as independent draws", positive)
+    return _around(
+        float(values.mean()),
+        error,
+        len(values) - 1,
+        CORPUS,
+        "pairs as independent draws",
+        positive,
+        skewness=_skewness(values - values.mean()),
+    )
 
 
 def jackknife_interval(
@@ -150,40 +727,85 @@ def jackknife_interval(
     """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
 
     sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
-    how many pairs a text of that corpus is, one number or one a text. positive: no value is below 0, so the interval is
-    made for the logarithm of the mean; it stays above 0, and from few texts of a skewed corpus it covers better.
+    how many pairs a text of that corpus is, one number or one a text. positive: no value is below 0, so no end is.
     """
-    variance, smallest = 0.0, min(len(s) for s in sums)
+    moved, smallest = [], min(len(s) for s in sums)
     for text_sums, each in zip(sums, pairs_per_text, strict=True):
         if np.any(pairs - each <= 0):
             return None
         without = (total - text_sums) / (pairs - each)
-        variance += (len(without) - 1) / len(without) * float(((without - without.mean()) ** 2).sum())
-    return _around(total / pairs, np.sqrt(variance), smallest - 1, POPULATION, "jackknife over texts", positive)
+        moved.append((without.mean() - without) * np.sqrt((len(without) - 1) / len(without)))
+    each_moved = np.concatenate(moved)
+    error = float(np.sqrt((each_moved**2).sum()))
+    # Two corpora have more texts than the smaller one, whose number the transformation of skewness goes by.
+    skewness = _skewness(each_moved) * float(np.sqrt(smallest / len(each_moved)))
+    method = "jackknife over texts"
+    return _around(total / pairs, error, smallest - 1, POPULATION, method, positive, skewness=skewness)
 
 
-def dyadic_interval(values: Array, i: Index, j: Index, *, crossed: bool, positive: bool = False) -> Interval | None:
+def unit_jackknife(
+    sums: Array, inside: Array, units: Units, total: float, pairs: int, *, positive: bool = False
+) -> Estimate:
+    """The mean over all pairs of texts, with its interval from leaving out one unit with all its texts at a time.
+
+    sums: over the pairs of each text; inside: over the pairs within each unit, which `sums` counts twice.
+    """
+    if why := too_few(len(units), units.name, FEWEST_OF_PAIRS):
+        return Estimate(total / pairs, no_interval=why)
+    sizes, texts = units.sizes, len(units.of)
+    gone = sizes * (texts - 1) - sizes * (sizes - 1) / 2
+    if np.any(pairs - gone <= 0):
+        return Estimate(total / pairs, no_interval=f"no interval: without one of the {units.name} no pair is left")
+    mean, without = total / pairs, (total - units.sums(sums) + inside) / (pairs - gone)
+    fit = _Fit(mean, _left_out_error(mean, without), len(units) - 1, _skewness(without.mean() - without))
+    found = fit.interval(units, method=f"jackknife over {units.name}")
+    if found.interval is None:
+        return found
+    answers = f"the population of texts (clustered by {units.name[:-1]})"
+    low = max(found.interval.low, 0.0) if positive else found.interval.low
+    return replace(found, interval=replace(found.interval, low=low, answers=answers))
+
+
+def dyadic_interval(
+    values: Array, i: Index, j: Index, *, crossed: bool, positive: bool = False, unit: str = "texts"
+) -> Interval | None:
     """Interval of the mean over some pairs, robust to dependence between pairs that share a text.
 
-    Var = Σ_t D_t² − Σ_p D_p², up to (n − 1)/n: how far the mean moves when text t with all its pairs, or pair p alone,
-    is left out. None for fewer than three texts, or where a text is in every pair. positive: see `jackknife_interval`.
+    i and j (m) number the texts of each pair, or their documents (`unit`); a pair may be within one. Var = Σ_t D_t², up
+    to (n − 1)/n: how far the mean moves when t with all its pairs is left out. A pair that shares no text with another
+    counts once, any other for both of its texts: to count all of them once covers 0.90 of skewed values. None for fewer
+    than 30, or where one is in every pair. positive: see `jackknife_interval`.
     """
     m = len(values)
     deviations = values - values.mean()
-    sides = [i, j] if crossed else [np.concatenate([i, j])]
-    texts = min(len(np.unique(side)) for side in sides)
-    counts = [np.bincount(side) for side in sides]
-    if texts < 3 or any(count.max() >= m for count in counts):
+    inside = np.zeros(m, bool) if crossed else i == j
+    # A pair within one unit is gone with it once.
+    sides = [(i, deviations), (j, deviations)]
+    if not crossed:
+        sides = [(np.concatenate([i, j[~inside]]), np.concatenate([deviations, deviations[~inside]]))]
+    count = min(len(np.unique(side)) for side, _ in sides)
+    counts = [np.bincount(side) for side, _ in sides]
+    if count < FEWEST_OF_PAIRS or any(count.max() >= m for count in counts):
         return None
-    moved = [
-        np.bincount(side, np.resize(deviations, len(side))) / (m - count)
-        for side, count in zip(sides, counts, strict=True)
-    ]
+    moved = [np.bincount(side, parts) / (m - gone) for (side, parts), gone in zip(sides, counts, strict=True)]
+    each = np.concatenate([move[gone > 0] for move, gone in zip(moved, counts, strict=True)])
+    # With few units the clustered sum can fall below what independent pairs would give; the larger one is shown.
     alone = float(deviations @ deviations) / (m - 1) ** 2
-    shared = sum(float(move @ move) for move in moved) - alone
-    # With few texts the clustered sum can fall below what independent pairs would give; the larger one is shown.
-    error = np.sqrt(max(shared, alone) * (texts - 1) / texts)
-    return _around(float(values.mean()), error, texts - 1, POPULATION, "clustered by text (dyadic)", positive)
+    lonely = ~inside & (counts[0][i] == 1) & (counts[-1][j] == 1)
+    twice = float(deviations[lonely] @ deviations[lonely]) / (m - 1) ** 2
+    error = np.sqrt(max(float(each @ each) - twice, alone) * (count - 1) / count)
+    answers = f"the population of texts (clustered by {unit[:-1]})"
+    method = f"clustered by {unit[:-1]} (dyadic)"
+    skewness = _skewness(each) * float(np.sqrt(count / len(each)))
+    return _around(float(values.mean()), error, count - 1, answers, method, positive, unit=unit, skewness=skewness)
+
+
+def pair_estimate(values: Array, i: Index, j: Index, *, floor: float | None = None) -> Estimate:
+    """The mean over pairs of texts of one corpus, with the interval of `dyadic_interval` or why it has none."""
+    texts = len(np.unique(np.concatenate([i, j])))
+    interval = dyadic_interval(values, i, j, crossed=False)
+    why = too_few(texts, "texts", FEWEST_OF_PAIRS) or "no interval: one of the texts is in every pair"
+    return Estimate(float(values.mean()), interval, floor, no_interval="" if interval else why)
 
 
 @dataclass(frozen=True)
@@ -227,42 +849,6 @@ def regression_estimate(values: Array, covariates: Array, population_means: Arra
     return RegressionEstimate(estimate, interval, explained)
 
 
-def regression_slopes(values: Array, covariates: Array) -> tuple[list[Estimate], float]:
-    """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
-
-    values (n), covariates (n × p). Errors are HC3, as in `regression_estimate`. A slope has no value where a covariate
-    does not vary or follows from the others.
-
-    >>> x = np.array([[0.0, 1], [1, 0], [2, 1], [3, 0], [4, 2], [5, 0]])
-    >>> slopes, explained = regression_slopes(2 * x[:, 0] / x[:, 0].std(), x)
-    >>> round(slopes[0].known, 6), abs(round(slopes[1].known, 6)), round(explained, 6)
-    (2.0, 0.0, 1.0)
-    """
-    count, number = covariates.shape
-    spreads = covariates.std(axis=0)
-    if (spreads == 0).any() or count <= number + 1:
-        return [Estimate(None)] * number, 0.0
-    design = np.column_stack([np.ones(count), (covariates - covariates.mean(axis=0)) / spreads])
-    basis, sizes, turn = np.linalg.svd(design, full_matrices=False)
-    if sizes[-1] < 1e-6 * sizes[0]:
-        return [Estimate(None)] * number, 0.0
-    weights = (turn.T / sizes) @ basis.T
-    slopes = weights @ values
-    residuals = values - design @ slopes
-    leverage = np.minimum((basis**2).sum(axis=1), 1 - 1e-9)
-    errors = np.sqrt(((weights * residuals / (1 - leverage)) ** 2).sum(axis=1))
-    deviations = values - values.mean()
-    total = float(deviations @ deviations)
-    estimates = [
-        Estimate(
-            float(slope),
-            _around(float(slope), float(error), count - number - 1, "the population of texts", "regression, HC3"),
-        )
-        for slope, error in zip(slopes[1:], errors[1:], strict=True)
-    ]
-    return estimates, 1 - float(residuals @ residuals) / total if total > 0 else 0.0
-
-
 def bootstrap_interval(
     values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
 ) -> Interval | None:
@@ -273,126 +859,8 @@ def bootstrap_interval(
     """
     if len(values) < 2:
         return None
-    means = bootstrap_sums(values, draws=draws, seed=seed) / len(values)
+    means = bootstrap_sums(np.sort(values), draws=draws, seed=seed) / len(values)  # whatever order they come in
     return percentile_interval(means, level=level, unit=unit)
-
-
-# Differences that must go against a gain (or a loss) before the sample itself knows how far they go.
-_FEWEST_AGAINST = 3
-_FURTHER = 10  # times as far as those that were seen
-
-
-def paired_interval(
-    differences: Array,
-    *,
-    level: float = 0.95,
-    draws: int = 2000,
-    seed: int = 0,
-    unit: str = "queries",
-    unseen: float | None = None,
-    most: float | None = None,
-) -> Interval | None:
-    """Interval of the mean of paired differences that holds its level from about 20 on; None for fewer than two.
-
-    At each end the wider of two: Student's t, which holds where most differences are 0 and the others go both ways, and
-    the studentised bootstrap, which holds where a few are large. Each alone misses the other case, and percentiles of
-    a bootstrap both (`benchmarks/calibration.py`). A draw without spread tells nothing of its error and is left out.
-
-    No sample shows what none of its units did: if one query in ten wins much, every tenth sample of 20 holds none of
-    these. Where an end would exclude 0 and fewer than three differences lie on the other side of 0, one more is
-    therefore supposed there: ten times as far off as the others on average, at most `unseen` (None: none is supposed).
-
-    Where one difference makes nearly all of the spread, draws without it have next to none, and the studentised
-    bootstrap ends anywhere. If no difference can be larger than `most`, neither end is further off than Gaffke's bound
-    for such numbers: where one query in ten loses 0.6 and the others hardly change, intervals of 20 to 39 queries were
-    2.8 to 14 wide, and are 0.15 to 0.32, with the same share that holds the mean.
-
-    >>> print(paired_interval(np.array([0.0, 0.0, 0.1, 0.2] * 5)))
-    [0.0352, 0.1172]
-    >>> print(paired_interval(np.array([0.0, 0.0, 0.1, 0.2] * 5), unseen=0.5))
-    [-0.0306, 0.1172]
-    """
-    count = len(differences)
-    if count < 2:
-        return None
-    centre, error = float(differences.mean()), float(differences.std(ddof=1)) / np.sqrt(count)
-    reach = float(special.stdtrit(count - 1, (1 + level) / 2))
-    ends = np.array([centre - reach * error, centre + reach * error])
-    # About the centre, so that the variance of a draw is not lost in a large mean.
-    moved = differences - centre
-    means, squares = bootstrap_sums(np.stack([moved, moved**2], axis=1), draws=draws, seed=seed).T / count
-    variances = (squares - means**2) / (count - 1)
-    spread = variances > 1e-12 * error**2
-    if error > 0 and spread.any():
-        quantiles = np.quantile(means[spread] / np.sqrt(variances[spread]), [(1 + level) / 2, (1 - level) / 2])
-        ends = np.array([min(ends[0], centre - quantiles[0] * error), max(ends[1], centre - quantiles[1] * error)])
-    sides = [] if unseen is None else [(0, 1.0), (1, -1.0)]
-    for end, sign in sides:
-        if sign * ends[end] > 0 and (sign * differences < 0).sum() < _FEWEST_AGAINST:
-            further = min(unseen or 0.0, _FURTHER * float(np.abs(differences[differences != 0]).mean()))
-            low = _with_one_more(sign * differences, -further, level=level, draws=draws, seed=seed)
-            ends[end] = sign * min(sign * ends[end], low)
-    method = f"wider of Student's t and studentised bootstrap over {unit}"
-    if most is not None:
-        low, high = (
-            sign * _with_one_more(sign * differences, -most, level=level, draws=draws, seed=seed) for sign in (1, -1)
-        )
-        if low > ends[0] or high < ends[1]:
-            ends, method = np.array([max(ends[0], low), min(ends[1], high)]), f"{method}, within bounds"
-    return Interval(float(ends[0]), float(ends[1]), level, f"the population of {unit}", method)
-
-
-def _with_one_more(differences: Array, further: float, *, level: float, draws: int, seed: int) -> float:
-    """The lower end of the mean with one further difference, where each counts as much as chance has it.
-
-    Weights are uniform among those that add up to 1 (as in Gaffke's bound for means of bounded numbers).
-    """
-    random = np.random.default_rng(seed)
-    values = np.append(differences, further)
-    step = max(1, 2**23 // len(values))
-    means = []
-    for start in range(0, draws, step):
-        weights = random.standard_exponential((min(step, draws - start), len(values)))
-        means.append(weights @ values / weights.sum(axis=1))
-    return float(np.quantile(np.concatenate(means), (1 - level) / 2))
-
-
-def bounded_interval(
-    values: Array,
-    least: float,
-    most: float,
-    *,
-    level: float = LEVEL,
-    draws: int = 2000,
-    seed: int = 0,
-    unit: str = "queries",
-) -> Interval | None:
-    """Interval of the mean of values that by definition lie within `least` and `most`; None for fewer than two.
-
-    Each value weighs as much as chance has it (weights uniform among those that add up to 1), and either bound half as
-    much as a value: what no unit did others may do. Of values that are all at the bounds this is Jeffreys' interval of
-    a share. It stays within the bounds, and where hardly a value differs from 0 it leaves the room that their number
-    leaves. There `paired_interval` divides by the spread of draws that have next to none, and its ends mean nothing.
-    Of 10 to 50 scores of queries, many of them 1 or 0, it held the mean in 92 to 99 % (a bootstrap in 80 to 99 %).
-
-    >>> print(bounded_interval(np.zeros(60), -1.0, 1.0))
-    [-0.0329, 0.0328]
-    """
-    count = len(values)
-    if count < 2:
-        return None
-    random = np.random.default_rng(seed)
-    step = max(1, 2**23 // count)
-    means = []
-    for start in range(0, draws, step):
-        rows = min(step, draws - start)
-        weights, ends = random.standard_exponential((rows, count)), random.standard_gamma(0.5, (rows, 2))
-        sums = weights @ values + ends @ np.array([least, most])
-        means.append(sums / (weights.sum(axis=1) + ends.sum(axis=1)))
-    drawn, mean = percentile_interval(np.concatenate(means), level=level, unit=unit), float(values.mean())
-    method = f"random weights over {unit}, half a one at either bound"
-    # Where all values lie at one bound, the mean is that bound, which no draw reaches.
-    return replace(drawn, low=min(drawn.low, mean), high=max(drawn.high, mean), method=method)
 
 
 def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
@@ -425,7 +893,7 @@ def _kept_counts(units: int, draws: int, seed: int) -> Array:
 def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
     """The central part of bootstrap draws over units."""
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}")
+    return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}", unit)
 
 
 def leave_one_out_interval(
@@ -499,93 +967,36 @@ class RatioSums:
         return Estimate(ratio, interval, floor)
 
 
-def lost_interval(part: Array, whole: Array) -> Interval | None:
-    """Interval of Σ part/Σ whole over texts, of which few may have a part: within 0 and 1; None where none has one.
+def left_out_estimate(
+    value: float, without: Array, sizes: Array | None = None, *, unit: str = "texts", method: str = ""
+) -> Estimate:
+    """A statistic with its interval from its values without each unit in turn; units may differ in size.
 
-    That of the linearised ratio, made for its logit, with one degree of freedom less than texts that have a part. A
-    bootstrap of 200 texts of which 6 have one covers 80 %, since it hardly ever draws more of them; this covers 98 %.
-
-    >>> print(lost_interval(np.repeat([0.0, 2.0], [40, 10]), np.full(50, 8.0)))
-    [0.0260, 0.0941]
-    """
-    texts, total, some = len(part), float(whole.sum()), int((part > 0).sum())
-    ratio = float(part.sum()) / total if total > 0 else 0.0
-    if texts < 2 or not 0 < ratio < 1:
-        return None
-    error = np.sqrt(float(((part - ratio * whole) ** 2).sum()) * texts / (texts - 1)) / total
-    reach = float(special.stdtrit(max(some - 1, 1), (1 + LEVEL) / 2)) * error / (ratio * (1 - ratio))
-    low, high = (float(special.expit(special.logit(ratio) + way * reach)) for way in (-1, 1))
-    return Interval(low, high, LEVEL, POPULATION, "linearised ratio over texts, on the logit scale")
-
-
-def grouped_interval(value: float, without: Array, sizes: Array) -> Interval | None:
-    """Interval of a statistic from its values without each group of texts in turn; groups may differ in size.
-
-    With n texts, group j of m_j of them and h_j = n/m_j, the pseudo-value of a group is h_j θ − (h_j − 1) θ_j, and the
-    variance is the mean over groups of its squared deviation over h_j − 1 (Busing, Meijer and van der Leeden 1999).
-    Empty groups count for nothing. None for fewer than ten groups: the interval would say little of itself.
+    With θ_j the value without unit j of G, the variance is (G − 1)/G · Σ (θ_j − θ)² (MacKinnon, Nielsen and Webb 2023,
+    CV3), whatever the units have in common. Units of size 0 count for nothing. There is no interval for fewer than ten
+    units, and where the statistic is not defined without one of them.
 
     >>> x = np.arange(20.0)
-    >>> by_one = leave_one_out_interval(9.5, (x.sum() - x) / 19)
-    >>> by_group = grouped_interval(9.5, (x.sum() - x) / 19, np.ones(20))
-    >>> print(by_one, by_group)
-    [6.7312, 12.2688] [6.7312, 12.2688]
+    >>> print(left_out_estimate(9.5, (x.sum() - x) / 19), mean_estimate(x))
+    9.500 [6.7312, 12.2688] 9.500 [6.7312, 12.2688]
     """
-    kept = sizes > 0
-    without, shares = without[kept], sizes[kept] / sizes.sum()
+    if not np.isfinite(value):
+        return Estimate(None)
+    sizes = np.ones(len(without)) if sizes is None else sizes
+    without = without[sizes > 0]
     count = len(without)
-    if count < 10 or not np.isfinite(without).all():
-        return None
-    times = 1 / shares
-    pseudo = times * value - (times - 1) * without
-    centre = count * value - float(((1 - shares) * without).sum())
-    error = np.sqrt(float(((pseudo - centre) ** 2 / (times - 1)).mean()))
-    return _around(value, error, count - 1, "the population of texts", f"jackknife over {count} groups of texts")
+    if why := too_few(count, unit):
+        return Estimate(value, no_interval=why)
+    if not np.isfinite(without).all():
+        return Estimate(value, no_interval=f"no interval: without some {unit} the number is not defined")
+    error = _left_out_error(value, without)
+    method = method or f"jackknife over {unit}"
+    return Estimate(value, _around(value, error, count - 1, f"the population of {unit}", method, unit=unit))
 
 
-def mean_estimate(values: Array) -> Estimate:
-    """Mean over texts with its t interval; no value for none."""
-    if not len(values):
-        return Estimate(None)
-    mean = float(values.mean())
-    without = (values.sum() - values) / max(len(values) - 1, 1)
-    return Estimate(mean, leave_one_out_interval(mean, without))
-
-
-def share_estimate(values: Array, *, unit: str = "queries") -> Estimate:
-    """Mean of values in [0, 1], one a unit (found or not), with the interval of Wilson; no value for none.
-
-    >>> print(share_estimate(np.ones(3)), share_estimate(np.array([1.0, 0.0] * 50)))
-    1.000 [0.4385, 1.0000] 0.500 [0.4038, 0.5962]
-    """
-    return share_of(float(values.sum()), len(values), unit=unit)
-
-
-def share_of(number: float, count: int, *, unit: str = "queries") -> Estimate:
-    """The share of `number` among `count` units with the interval of Wilson; no value for none.
-
-    It stays within 0 and 1, and of few units that were all found it says that others may not be.
-    """
-    if not count:
-        return Estimate(None)
-    share, z = number / count, float(special.ndtri((1 + LEVEL) / 2))
-    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
-    reach = z / (1 + z * z / count) * np.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
-    ends = (min(max(centre - reach, 0.0), share), max(min(centre + reach, 1.0), share))
-    return Estimate(share, Interval(float(ends[0]), float(ends[1]), LEVEL, f"the population of {unit}", "Wilson"))
-
-
-def difference_of_means(left: Array, right: Array, *, unit: str = "texts") -> Estimate:
-    """Mean of one group minus that of another, with the interval of Welch; no value for groups of fewer than two."""
-    if len(left) < 2 or len(right) < 2:
-        return Estimate(None)
-    value = float(left.mean() - right.mean())
-    squares = np.array([group.var(ddof=1) / len(group) for group in (left, right)])
-    if squares.sum() == 0:  # nothing varies, so nothing is known of the error
-        return Estimate(value)
-    freedom = squares.sum() ** 2 / (squares**2 / [len(left) - 1, len(right) - 1]).sum()
-    error = np.sqrt(squares.sum())
-    return Estimate(value, _around(value, error, freedom, f"the population of {unit}", "Welch"))
+def _left_out_error(value: float, without: Array) -> float:
+    """The standard error from the values without each unit, of any size."""
+    return float(np.sqrt(((without - value) ** 2).sum() * (len(without) - 1) / len(without)))
 
 
 def with_floor(estimate: Estimate, chance: Array) -> Estimate:
@@ -593,13 +1004,22 @@ def with_floor(estimate: Estimate, chance: Array) -> Estimate:
     if estimate.value is None or not np.isfinite(chance).all():
         return estimate
     low, high = np.quantile(chance, [0.025, 0.975])
-    return Estimate(estimate.value, estimate.interval, float(chance.mean()), float(low), float(high))
+    return replace(estimate, floor=float(chance.mean()), floor_low=float(low), floor_high=float(high))
 
 
-def _around(centre: float, error: float, freedom: float, answers: str, method: str, positive: bool = False) -> Interval:
-    """By Student's t; `positive`: of a mean of values ≥ 0, made for its logarithm, whose error is error/centre."""
-    reach = float(special.stdtrit(freedom, (1 + LEVEL) / 2)) * float(error)
-    if not positive or not centre > 0:
-        return Interval(centre - reach, centre + reach, LEVEL, answers, method)
-    times = np.exp(reach / centre)
-    return Interval(float(centre / times), float(centre * times), LEVEL, answers, f"{method}, on the log scale")
+def _around(
+    centre: float,
+    error: float,
+    freedom: float,
+    answers: str,
+    method: str,
+    positive: bool = False,
+    *,
+    unit: str = "texts",
+    skewness: float = 0.0,
+) -> Interval:
+    """By Student's t; `positive`: of a mean of values ≥ 0; `skewness`: of what units add to it, removed (Hall 1992)."""
+    fit, t = _Fit(centre, float(error), freedom, skewness), float(special.stdtrit(freedom, (1 + LEVEL) / 2))
+    low, high = (float(centre - fit.error * fit.unskewed(end)) for end in (t, -t))
+    low = max(low, 0.0) if positive else low
+    return Interval(low, high, LEVEL, answers, f"{method}, skewness removed" if skewness else method, unit)

@@ -344,8 +344,88 @@ class Spans:
         return np.concatenate([[0], np.sort(kept), [count]])
 
 
+@dataclass(frozen=True)
+class BestSpans:
+    """The adjacent windows of a text that lose least, for 1 to `most` windows: dynamic programming over all cuts.
+
+    `losses[k − 1]` is the scatter inside the best k windows; `starts[k − 2, j]` is where the last of the best k windows
+    of the first j tokens begins. Takes most · n² steps.
+
+    >>> spans = BestSpans.of(np.array([[0.0], [0.1], [5.0], [5.1], [5.2]]), 3)
+    >>> spans.bounds(2).tolist(), spans.losses.round(3).tolist()
+    ([0, 2, 5], [30.628, 0.025, 0.01])
+    """
+
+    losses: Array
+    starts: Index
+
+    @classmethod
+    def of(cls, tokens: NDArray[Any], most: int) -> BestSpans:
+        """Over all places of the cuts of a text (n × d); fewer windows than `most` where it has fewer tokens."""
+        count = len(tokens)
+        deviations = tokens.astype(np.float64)
+        deviations -= deviations.mean(axis=0)
+        sums = np.concatenate([np.zeros((1, deviations.shape[1])), np.cumsum(deviations, axis=0)])
+        squares = np.concatenate([[0.0], np.cumsum(np.einsum("nd,nd->n", deviations, deviations))])
+        products = sums @ sums.T
+        own = np.diagonal(products)
+        sizes = np.arange(count + 1) - np.arange(count + 1)[:, None]
+        lengths = own + own[:, None] - 2 * products  # squared, of the sum of tokens i to j
+        scatter = np.where(sizes > 0, squares - squares[:, None] - lengths / np.maximum(sizes, 1), np.inf)
+        lost, losses, starts = scatter[0], [scatter[0, -1]], []
+        for _ in range(min(most, count) - 1):
+            through = lost[:, None] + scatter
+            starts.append(through.argmin(axis=0))
+            lost = np.take_along_axis(through, starts[-1][None], axis=0)[0]
+            losses.append(lost[-1])
+        return cls(np.maximum(losses, 0.0), np.array(starts, dtype=np.int64).reshape(-1, count + 1))
+
+    def bounds(self, windows: int) -> Index:
+        """Where so many windows begin, and the end."""
+        bounds = [self.starts.shape[1] - 1]
+        for starts in self.starts[: windows - 1][::-1]:
+            bounds.append(int(starts[bounds[-1]]))
+        return np.array([0, *bounds[::-1]])
+
+
+# Steps of the dynamic programming that take as long as joining windows does, some hundredths of a second.
+_CHEAP = 1 << 24
+
+
+def spans_of(tokens: NDArray[Any], most: int) -> BestSpans | Spans:
+    """The best windows of a text for 1 to `most` of them; those of joined neighbours where the best take too long."""
+    return BestSpans.of(tokens, most) if most * len(tokens) ** 2 <= _CHEAP else Spans.of(tokens)
+
+
 def _joining(means: Array, sizes: list[int], left: int, right: int) -> tuple[float, int, int, int]:
     """What the scatter grows by when two windows become one, n_a n_b/(n_a + n_b) · ‖μ_a − μ_b‖²."""
     step = means[right] - means[left]
     a, b = sizes[left], sizes[right]
     return float(step @ step) * a * b / (a + b), left, a, b
+
+
+@dataclass(frozen=True)
+class CloudMoments:
+    """Per text: spread S(X) = tr Σ(X), and squared norm of the mean ‖μ(X)‖²."""
+
+    spread: Array
+    mean_square: Array
+
+    @property
+    def ratio(self) -> Array:
+        """Concentration ratio S(X)/‖μ(X)‖²; infinite or NaN for a zero mean."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.spread / self.mean_square
+
+
+def cloud_moments(rows: NDArray[Any], offsets: Index) -> CloudMoments:
+    """Spread and squared mean of every text; a single token has spread 0 exactly.
+
+    >>> cloud_moments(np.array([[1.0, 0.0], [3.0, 0.0], [5.0, 5.0]]), np.array([0, 2, 3]))
+    CloudMoments(spread=array([1., 0.]), mean_square=array([ 4., 50.]))
+    """
+    rows, lengths = rows.astype(np.float64), np.diff(offsets)
+    means = np.add.reduceat(rows, offsets[:-1]) / lengths[:, None]
+    rows -= np.repeat(means, lengths, axis=0)
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return CloudMoments(np.add.reduceat(squares, offsets[:-1]) / lengths, np.einsum("ij,ij->i", means, means))

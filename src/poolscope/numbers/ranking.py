@@ -8,9 +8,10 @@ it found is measured on a draw of the texts. No number rests on it without that 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.errors import InputError, require, whole_number
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, bounded_interval
+from poolscope.numbers.intervals import Estimate, share_estimate
+from poolscope.numbers.streaming import row_marks, smallest
+from poolscope.surface import refuse_masked
 
 Units = NDArray[np.float32]
 
@@ -26,6 +29,8 @@ Units = NDArray[np.float32]
 _BLOCK = 2**24
 # Parts of a row of scores for each of the best that are looked for.
 _PARTS = 10
+# Relevant documents of one query from which on its scores are sorted instead of compared with each.
+_SORTED_FROM = 16
 # Squared lengths of unit vectors differ from 1 by so little once they are rounded to float32.
 _UNIT = 2.5e-7
 # From so many texts on an index is used where there is one: below, exact search takes a minute or two.
@@ -39,62 +44,130 @@ _SPARE = 10  # candidates beyond k, which exact scores put in order
 
 @dataclass(frozen=True)
 class Ranking:
-    """What came back for each query, and where its relevant documents stand.
+    """The nearest documents of each query, and the places of its relevant documents.
 
-    `top` and `scores` (queries × k): the nearest documents and their cosines, best first. `query`, `document`, `rank`:
-    one entry a judgement; the rank counts from 1, and documents that tie with the relevant one count half.
+    `top` and `scores` (queries × k): the nearest documents and their scores, best first, equal ones by position.
+    `query`, `document`, `above`, `ties`: one entry a judgement; `above` documents score higher than the relevant one,
+    and `ties` score the same, the relevant one included.
+
+    Every order of equal scores is equally likely, and every measure is its expected value over these orders, exact
+    (McSherry and Najork, "Computing information retrieval performance measures efficiently in the presence of tied
+    scores", 2008). Without ties the measures are those of trec_eval. A query without a relevant document has NaN.
+
+    >>> two_equal = rank_scores([[0.9, 0.9, 0.1]], [(0, 0), (0, 1)])  # both relevant: the order between them is nothing
+    >>> two_equal.ndcg(10).tolist(), two_equal.mrr(10).tolist()
+    ([1.0], [1.0])
+    >>> with_a_wrong_one = rank_scores([[0.9, 0.9, 0.1]], [(0, 0)])
+    >>> with_a_wrong_one.mrr(10).tolist(), with_a_wrong_one.found(1).tolist(), with_a_wrong_one.rank.tolist()
+    ([0.75], [0.5], [1.5])
     """
 
     top: Index
     scores: Array
     query: Index
     document: Index
-    rank: Array
+    above: Index
+    ties: Index
 
     @property
     def queries(self) -> int:
         """How many queries were asked."""
         return len(self.top)
 
-    def ndcg(self, k: int = 10, *, grades: ArrayLike | None = None) -> Array:
-        """nDCG@k of each query, relevance 0 or 1, or a grade a judgement; NaN for a query without a relevant document.
+    @property
+    def rank(self) -> Array:
+        """The expected rank of each judged document, counted from 1: above + (ties + 1)/2.
 
-        A document gains its grade, as in trec_eval.
+        The best rank that an order of the ties gives it is above + 1, the worst above + ties.
         """
-        worth = np.ones(len(self.rank)) if grades is None else np.asarray(grades, dtype=np.float64)
+        return np.asarray(self.above + (self.ties + 1) / 2)
+
+    @property
+    def tied(self) -> NDArray[np.bool_]:
+        """Whether a relevant document of the query scores the same as another document, one value a query."""
+        return np.bincount(self.query, self.ties > 1, self.queries) > 0
+
+    def ndcg(self, k: int = 10, *, grades: ArrayLike | None = None) -> Array:
+        """nDCG@k of each query, relevance 0 or 1, or a grade a judgement: what a document gains, as in trec_eval."""
+        worth = np.ones(len(self.query)) if grades is None else np.asarray(grades, dtype=np.float64)
         highest = np.zeros(self.queries)
         np.maximum.at(highest, self.query, worth)
         worth = _divided(worth, highest[self.query])  # the same measure, and sums of huge grades stay finite
-        gains = np.where(self.rank <= k, worth / discount(self.rank), 0.0)
+        tie = self._ties
+        shares = np.bincount(tie.of_judgement, worth) / tie.ties  # 1 for a tie of relevant documents alone
+        gains = shares * over_places(1 / discount(np.arange(1, k + 1)), tie.above, tie.ties)
         order = np.lexsort((-worth, self.query))
         place = np.arange(len(order)) - np.searchsorted(self.query[order], self.query[order])
         ideal = np.where(place < k, worth[order] / discount(1 + place), 0.0)
         best = np.bincount(self.query[order], ideal, self.queries)
-        return _divided(np.bincount(self.query, gains, self.queries), best)
+        return _divided(np.bincount(tie.query, gains, self.queries), best)
 
-    def mrr(self, k: int = 10) -> Array:
-        """1/rank of the best relevant document of each query, 0 beyond rank k; NaN without a relevant document."""
-        best = np.full(self.queries, np.inf)
-        np.minimum.at(best, self.query, self.rank)
-        return np.where(self._judged() > 0, np.where(best <= k, 1 / best, 0.0), np.nan)
+    def mrr(self, k: int | None = 10) -> Array:
+        """1/rank of the best relevant document of each query, 0 beyond rank k."""
+        first = self._first
+        expected = np.zeros(len(first.query))
+        for place, chance, _ in first.places(k):
+            expected += chance / place
+        return first.by_query(expected, self.queries)
+
+    def found(self, k: int = 10) -> Array:
+        """The probability that a relevant document of the query is within the first k: 0 or 1 without ties."""
+        first = self._first
+        missed = np.ones(len(first.query))
+        for _, _, remaining in first.places(k):
+            missed = remaining
+        return first.by_query(1 - missed, self.queries)
 
     def recall(self, k: int = 10) -> Array:
-        """Share of the relevant documents of each query within the first k; NaN without a relevant document."""
-        retrieved = np.bincount(self.query, self.rank <= k, self.queries)
-        return _divided(retrieved, self._judged())
+        """Share of the relevant documents of each query within the first k."""
+        return _divided(self._retrieved(k), self._judged())
 
-    def hit(self, k: int = 10) -> Array:
-        """1 if a relevant document of the query is within the first k, else 0; NaN without a relevant document."""
-        return np.where(self._judged() > 0, (np.nan_to_num(self.recall(k)) > 0).astype(float), np.nan)
+    def precision(self, k: int = 10) -> Array:
+        """Share of relevant documents among the first k of each query."""
+        return np.where(self._judged() > 0, self._retrieved(k) / k, np.nan)
+
+    def average_precision(self, k: int | None = None) -> Array:
+        """The precision at the rank of each relevant document, 0 beyond rank k, mean over them; MAP is its mean.
+
+        A relevant document at place j of a tie of t, with r relevant ones, has (j − 1)(r − 1)/(t − 1) relevant ones of
+        the tie before it on average, and all relevant ones above the tie.
+        """
+        from scipy.special import digamma  # not before it is needed: its import takes long
+
+        tie = self._ties
+        inside = tie.ties if k is None else np.clip(k - tie.above, 0, tie.ties)
+        harmonic = digamma(tie.above + inside + 1.0) - digamma(tie.above + 1.0)  # Σ 1/(above + j) over the places j
+        harmonic = np.where(inside == 1, 1 / (tie.above + 1), harmonic)
+        each = (tie.relevant - 1) / np.maximum(tie.ties - 1, 1)
+        # Σ (before + 1 + (j − 1)·each)/(above + j), where Σ (j − 1)/(above + j) is inside − (above + 1)·harmonic
+        total = (tie.before + 1) * harmonic + each * (inside - (tie.above + 1) * harmonic)
+        return _divided(np.bincount(tie.query, tie.relevant / tie.ties * total, self.queries), self._judged())
+
+    def best_rank(self) -> Array:
+        """The expected rank of the best relevant document of each query."""
+        first = self._first
+        return first.by_query(first.above + (first.ties + 1) / (first.relevant + 1), self.queries)
+
+    def best_rank_range(self) -> tuple[Array, Array]:
+        """The lowest and the highest rank that orders of the ties give the best relevant document of each query."""
+        first = self._first
+        highest = first.above + first.ties - first.relevant + 1
+        return first.by_query(first.above + 1.0, self.queries), first.by_query(highest, self.queries)
+
+    def among_irrelevant(self) -> Ranking:
+        """Every judged document ranked among the documents that are not relevant to its query, and no others."""
+        tie, own = self._ties, self._ties.of_judgement
+        return replace(self, above=self.above - tie.before[own], ties=self.ties - tie.relevant[own] + 1)
 
     def best_of(self, answers: ArrayLike) -> Index:
-        """The judgements that rank first of those that share an answer (one number a judgement), in their order.
+        """The judgements that rank first of those of their query that share an answer (one number a judgement).
 
         Judgements share one where a whole document was named: any of its chunks answers the query.
         """
         shared = np.asarray(answers)
-        order = np.lexsort((self.rank, shared))
-        return np.sort(order[np.unique(shared[order], return_index=True)[1]])
+        order = np.lexsort((self.above, shared, self.query))
+        pairs = np.stack([self.query[order], shared[order]], axis=1)
+        return np.sort(order[np.unique(pairs, axis=0, return_index=True)[1]])
 
     def condensed(self, kept: Index) -> Ranking:
         """The ranking of these judgements; the others are taken out of it, so that they are in nobody's way.
@@ -103,15 +176,96 @@ class Ranking:
         >>> found.condensed(found.best_of([0, 0, 1])).rank.tolist()
         [1.0, 2.0]
         """
-        taken = np.setdiff1d(np.arange(len(self.rank)), kept)
-        span = float(self.rank.max(initial=0.0)) + 1  # query · span + rank sorts by query, then by rank
-        places = np.sort(self.query[taken] * span + self.rank[taken])
+        taken = np.setdiff1d(np.arange(len(self.query)), kept)
+        span = int(self.above.max(initial=0)) + 1  # query · span + above sorts by query, then by score
+        places = np.sort(self.query[taken] * span + self.above[taken])
         own = self.query[kept]
-        above = np.searchsorted(places, own * span + self.rank[kept]) - np.searchsorted(places, own * span)
-        return replace(self, query=own, document=self.document[kept], rank=self.rank[kept] - above)
+        below, through = (np.searchsorted(places, own * span + self.above[kept], side=s) for s in ("left", "right"))
+        return replace(
+            self,
+            query=own,
+            document=self.document[kept],
+            above=self.above[kept] - (below - np.searchsorted(places, own * span)),
+            ties=self.ties[kept] - (through - below),
+        )
+
+    @cached_property
+    def _ties(self) -> _Ties:
+        span = int(self.above.max(initial=0)) + 1  # query · span + above is a number of its own for both
+        _, first, of_judgement, relevant = np.unique(
+            self.query * span + self.above, return_index=True, return_inverse=True, return_counts=True
+        )
+        return _Ties(self.query[first], self.above[first], self.ties[first], relevant, of_judgement)
+
+    @cached_property
+    def _first(self) -> _Ties:
+        tie = self._ties
+        return tie.take(np.unique(tie.query, return_index=True)[1])
+
+    def _retrieved(self, k: int) -> Array:
+        """The expected number of relevant documents among the first k of each query."""
+        each = over_places(np.ones(k), self.above, self.ties) / self.ties
+        return np.asarray(np.bincount(self.query, each, self.queries), dtype=np.float64)
 
     def _judged(self) -> Index:
         return np.bincount(self.query, minlength=self.queries)
+
+
+@dataclass(frozen=True)
+class _Ties:
+    """Groups of equal scores that hold a relevant document, by query and then by score, best first.
+
+    `relevant` of the `ties` documents of a group are relevant; `of_judgement` is the group of each judgement.
+    """
+
+    query: Index
+    above: Index
+    ties: Index
+    relevant: Index
+    of_judgement: Index
+
+    @cached_property
+    def before(self) -> Index:
+        """The relevant documents of its query that score higher than a group."""
+        earlier = np.cumsum(self.relevant) - self.relevant
+        return np.asarray(earlier - earlier[np.searchsorted(self.query, self.query)])
+
+    def take(self, rows: Index) -> _Ties:
+        """Some of the groups."""
+        return _Ties(self.query[rows], self.above[rows], self.ties[rows], self.relevant[rows], self.of_judgement[:0])
+
+    def places(self, k: int | None) -> Iterator[tuple[Index, Array, Array]]:
+        """For the first, second, … place of every group: its rank, the probability that the first relevant document of
+        the group stands there, and the probability that none stands there or before. Places beyond rank k have none.
+        """
+        remaining = np.ones(len(self.query))
+        last = self.ties - self.relevant + 1
+        if k is not None:
+            last = np.minimum(last, k - self.above)
+        for place in range(1, int(last.max(initial=0)) + 1):
+            share = np.where(place <= last, self.relevant / np.maximum(self.ties - place + 1, 1), 0.0)
+            chance = remaining * share
+            remaining = np.asarray(remaining * (1 - share))
+            yield self.above + place, chance, remaining
+
+    def by_query(self, values: ArrayLike, queries: int) -> Array:
+        """The values of groups, at most one a query, by query; NaN for a query without a group."""
+        table = np.full(queries, np.nan)
+        table[self.query] = values
+        return table
+
+
+def over_places(worth: Array, above: Index, ties: Index) -> Array:
+    """The sum of what the places of a tie are worth: ranks above + 1 to above + ties; `worth` is that of rank 1, 2, ….
+
+    A rank beyond the last of `worth` is worth nothing.
+
+    >>> over_places(np.array([1.0, 0.5]), np.array([0, 0, 1, 2]), np.array([1, 2, 4, 1])).tolist()
+    [1.0, 1.5, 0.5, 0.0]
+    """
+    padded, totals = np.append(worth, 0.0), np.append(0.0, np.cumsum(worth))
+    first, last = np.minimum(above, len(worth)), np.minimum(above + ties, len(worth))
+    return np.asarray(np.where(ties == 1, padded[first], totals[last] - totals[first]))
 
 
 def discount(rank: NDArray[Any]) -> Array:
@@ -129,7 +283,7 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
     queries (m × d), documents (N × d); relevant: judgements (query, document), positions counted from 0.
 
     >>> found = rank_documents([[1, 0], [0, 1]], [[2, 0.1], [0, 3]], [(0, 0), (1, 0)], k=1)
-    >>> found.rank.tolist(), found.hit(1).tolist()
+    >>> found.rank.tolist(), found.found(1).tolist()
     ([1.0, 2.0], [1.0, 0.0])
     """
     sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
@@ -166,23 +320,37 @@ def _ranking(
     k = min(k, documents)
     top = np.empty((queries, k), dtype=np.int64)
     scores = np.empty((queries, k))
-    rank = np.empty(len(judged))
+    above, ties = np.empty((2, len(judged)), dtype=np.int64)
+    by_query = np.argsort(judged[:, 0], kind="stable")
     for start, cosines in blocks:
         stop = start + len(cosines)
         top[start:stop], scores[start:stop] = best_of_rows(cosines, k)
-        for position in np.flatnonzero((judged[:, 0] >= start) & (judged[:, 0] < stop)):
-            row = cosines[judged[position, 0] - start]
-            rank[position] = tied_rank(row, row[judged[position, 1]])
-    return Ranking(top, scores, judged[:, 0], judged[:, 1], rank)
+        first, last = np.searchsorted(judged[by_query, 0], (start, stop))
+        here = by_query[first:last]
+        above[here], ties[here] = _counted_above(cosines, judged[here, 0] - start, judged[here, 1])
+    return Ranking(top, scores, judged[:, 0], judged[:, 1], above, ties)
 
 
-def tied_rank(scores: NDArray[Any], own: NDArray[Any] | float) -> Any:
-    """The rank, from 1, of the score `own` among the scores of its row: higher ones count, and half of its ties.
+def _counted_above(scores: NDArray[Any], rows: Index, columns: Index) -> tuple[Index, Index]:
+    """How many scores of its row are above each score at (row, column), and how many equal it, itself included.
 
-    >>> float(tied_rank(np.array([0.9, 0.5, 0.5, 0.1]), 0.5))
-    2.5
+    The rows come in order. A row with many such scores is sorted once; the others are compared as they are.
     """
-    return 1 + (scores > own).sum(axis=-1) + ((scores == own).sum(axis=-1) - 1) / 2
+    above, ties = np.empty((2, len(rows)), dtype=np.int64)
+    own = scores[rows, columns]
+    named, first, count = np.unique(rows, return_index=True, return_counts=True)
+    many = count > _SORTED_FROM
+    for row, start, stop in zip(named[many], first[many], (first + count)[many], strict=True):
+        ordered = np.sort(scores[row])
+        low, high = (np.searchsorted(ordered, own[start:stop], side=side) for side in ("left", "right"))
+        above[start:stop], ties[start:stop] = len(ordered) - high, high - low
+    few = np.flatnonzero(~np.isin(rows, named[many]))
+    step = max(1, _BLOCK // scores.shape[1])
+    for start in range(0, len(few), step):
+        part = few[start : start + step]
+        table, mine = scores[rows[part]], own[part, None]
+        above[part], ties[part] = np.count_nonzero(table > mine, axis=1), np.count_nonzero(table == mine, axis=1)
+    return above, ties
 
 
 def wrong_above(
@@ -230,8 +398,22 @@ def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = Non
     return top, scores
 
 
+# Beyond these the square of a length is 0 or infinite.
+_SHORTEST, _LONGEST = 1e-150, 1e150
+
+
+def _fault(row: Array) -> str:
+    """Why a vector cannot be scaled to length 1."""
+    if not np.isfinite(row).all():
+        return "is not finite, so it has no direction"
+    if not row.any():
+        return "is zero, so it has no direction"
+    return f"has numbers such as {np.abs(row).max():.0e}, whose squares cannot be computed with"
+
+
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
     """The vectors at length 1 as float32, the same table where they are that; an error names one without direction."""
+    refuse_masked(vectors, name)
     try:
         table = np.asarray(vectors)
     except ValueError as error:
@@ -245,20 +427,23 @@ def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
         if (np.abs(squares - 1) < _UNIT).all():
             return table
     table = table.astype(np.float64)
-    lengths = np.linalg.norm(table, axis=1)
-    wrong = np.flatnonzero(~np.isfinite(lengths) | (lengths == 0))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(table, axis=1)
+    wrong = np.flatnonzero(~((lengths > _SHORTEST) & (lengths < _LONGEST)))
     if len(wrong):
         raise InputError(
-            f"{name}: row {wrong[0]} ({len(wrong)} in all) is zero or not finite, so it has no direction. Leave such "
-            f"rows out, or correct where they come from."
+            f"{name}: row {wrong[0] + 1} ({len(wrong)} in all) {_fault(table[wrong[0]])}. Leave such rows out, or "
+            f"correct where they come from."
         )
     return np.asarray(table / lengths[:, None], dtype=np.float32)
 
 
-def drawn_units(vectors: ArrayLike, most: int, random: np.random.Generator) -> tuple[NDArray[np.float32], Index]:
+def drawn_units(
+    vectors: ArrayLike, most: int, *, seed: int, texts: Sequence[str] | None = None
+) -> tuple[NDArray[np.float32], Index]:
     """`unit_rows` of the vectors, of more than `most` of a draw of that many, and their positions.
 
-    The others are not looked at, so that a draw costs the same from any number of vectors.
+    They are drawn by the words of their texts, or by their own numbers where these are not known (`row_marks`).
     """
     table = vectors if isinstance(vectors, np.ndarray) and vectors.ndim == 2 else None
     if table is None or len(table) <= most:
@@ -266,14 +451,39 @@ def drawn_units(vectors: ArrayLike, most: int, random: np.random.Generator) -> t
         if len(unit) <= most:
             return unit, np.arange(len(unit))
         table = unit
-    positions = np.sort(random.choice(len(table), most, replace=False))
+    positions = smallest(row_marks(table, texts, seed=seed), most)
     return unit_rows(table[positions], "vectors"), positions
 
 
 def _blocks(queries: NDArray[np.float32], documents: NDArray[np.float32]) -> Iterator[tuple[int, NDArray[np.float32]]]:
+    """Cosines of queries and documents, a block of queries at a time (first query, queries × documents).
+
+    A product of matrices rounds equal columns apart, by where they stand: up to a quarter of the cosines of equal
+    documents differed in the last digit. So each different document is multiplied once, and equal ones tie.
+    """
+    first = first_equal_rows(documents)
+    different, columns = np.unique(first, return_inverse=True)
+    copies = len(different) < len(documents)
+    once = documents[different] if copies else documents
     step = max(1, _BLOCK // len(documents))
     for start in range(0, len(queries), step):
-        yield start, queries[start : start + step] @ documents.T
+        cosines = queries[start : start + step] @ once.T
+        yield start, cosines[:, columns] if copies else cosines
+
+
+def first_equal_rows(table: NDArray[Any]) -> Index:
+    """For each row the position of the first row that equals it.
+
+    >>> first_equal_rows(np.array([[1, 2], [1, 3], [1, 2]])).tolist()
+    [0, 1, 0]
+    """
+    first = np.arange(len(table))
+    _, inverse, counts = np.unique(table[:, 0], return_inverse=True, return_counts=True)
+    candidates = np.flatnonzero(counts[inverse] > 1)  # rows that share their first number with another: few
+    if len(candidates):
+        _, position, row = np.unique(table[candidates], axis=0, return_index=True, return_inverse=True)
+        first[candidates] = candidates[position[row.ravel()]]
+    return first
 
 
 def best_of_rows(cosines: NDArray[np.float32], k: int) -> tuple[Index, NDArray[np.float32]]:
@@ -419,7 +629,7 @@ def _approximate(unit: Units, held: Units, k: int, own: Index | None, seed: int)
             break
         index.hnsw.efSearch *= 2
     top, cosines = _rescored(index, unit, held, k, own)
-    recall = Estimate(float(shares.mean()), bounded_interval(shares, 0.0, 1.0, seed=seed, unit="texts"))
+    recall = share_estimate(shares, each="texts")
     return Neighbours(top, cosines, recall)
 
 

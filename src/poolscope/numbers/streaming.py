@@ -8,7 +8,7 @@ of the whole is among those of every part, so the draws of parts merge to exactl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import DegenerateCloudError, InputError
 from poolscope.numbers import Array, Index
+from poolscope.texts.groups import document_of_id
 
 # Elements of the float64 copy that is worked on at a time: 2 MB stay in the cache of a core.
 BLOCK_ELEMENTS = 1 << 18
@@ -319,15 +320,40 @@ def mark_of(content: bytes) -> int:
 
 
 def marks_of(names: Iterable[str | bytes], *, seed: int | None = None) -> Index:
-    """The marks of texts by their ids or by what they hold; those of one seed say nothing of those of another.
+    r"""The marks of texts by their words or ids; those of one seed say nothing of those of another.
+
+    This is the one place that turns words into draws: a blank more or less makes no other text of one.
 
     >>> texts = ["A man bites a dog.", "It rains."]
     >>> marks_of(texts, seed=1).tolist() == marks_of(texts[::-1], seed=1)[::-1].tolist() != marks_of(texts).tolist()
     True
+    >>> bool(marks_of(["It rains."]) == marks_of([" It  rains.\n"]))
+    True
     """
     start = b"" if seed is None else b"%d " % seed
-    contents = (name if isinstance(name, bytes) else name.encode("utf-8", "surrogatepass") for name in names)
+    contents = (
+        name if isinstance(name, bytes) else " ".join(name.split()).encode("utf-8", "surrogatepass") for name in names
+    )
     return np.array([mark_of(start + content) for content in contents], dtype=np.int64)
+
+
+def row_marks(rows: NDArray[Any], texts: Sequence[str] | None = None, *, seed: int | None = None) -> Index:
+    """The marks of rows of numbers, by the words of their texts; by the numbers where the words are not known.
+
+    Words come first, since vectors that are encoded in another order differ in their last digits.
+    """
+    return marks_of((row.tobytes() for row in rows) if texts is None else texts, seed=seed)
+
+
+def document_marks(ids: Iterable[str]) -> Index:
+    """The marks of the documents that ids of chunks name (doc#3); −1 for ids that name none.
+
+    >>> found = document_marks(["a#1", "a#2", "b"])
+    >>> bool(found[0] == found[1] >= 0), int(found[2])
+    (True, -1)
+    """
+    names = [document_of_id(name) for name in ids]
+    return np.array([-1 if name is None else mark_of(name.encode("utf-8", "surrogatepass")) for name in names])
 
 
 def shuffled_order(names: Iterable[str], *, seed: int) -> Index:
@@ -339,11 +365,8 @@ def shuffled_order(names: Iterable[str], *, seed: int) -> Index:
     return np.argsort(marks_of(names, seed=seed), kind="stable")
 
 
-def text_marks(clouds: TokenClouds, texts: Index, *, seed: int) -> Index:
-    """The marks of these texts by their words; by their vectors where the words are not known.
-
-    Words come first, since vectors that are encoded in another order differ in their last digits.
-    """
+def text_marks(clouds: TokenClouds, texts: Index, *, seed: int | None = None) -> Index:
+    """The marks of these texts by their words; by their vectors where the words are not known (`row_marks`)."""
     words = clouds.texts
     return marks_of((clouds[k].tobytes() if words is None else words[k] for k in texts.tolist()), seed=seed)
 
@@ -369,6 +392,8 @@ def smallest(marks: Index, most: int) -> Index:
 class VectorDraw:
     """At most `size` texts, those with the smallest marks, in rising order of these: vectors, lengths and positions.
 
+    `documents` tells the documents apart; a text whose document is not known has a number of its own, below 0.
+
     >>> marks = np.array([5, 1, 9])
     >>> draw = VectorDraw.of(np.eye(3), marks, size=2, lengths=np.array([7, 8, 9]))
     >>> draw.positions.tolist(), draw.lengths.tolist()
@@ -380,15 +405,28 @@ class VectorDraw:
     positions: Index
     vectors: NDArray[Any]
     lengths: Index
+    documents: Index
 
     @classmethod
     def of(
-        cls, vectors: NDArray[Any], marks: Index, *, size: int, lengths: Index | None = None, start: int = 0
+        cls,
+        vectors: NDArray[Any],
+        marks: Index,
+        *,
+        size: int,
+        lengths: Index | None = None,
+        documents: Index | None = None,
+        start: int = 0,
     ) -> VectorDraw:
-        """The draw of some texts; `start` is the position of the first of them in the corpus."""
+        """The draw of some texts; `start` is the position of the first of them in the corpus.
+
+        `documents` are marks of them, below 0 where a text has none (`document_marks`).
+        """
         kept = _smallest(marks, size)
         counts = np.zeros(len(marks), dtype=np.int64) if lengths is None else lengths
-        return cls(size, marks[kept], start + kept, np.asarray(vectors[kept]), counts[kept])
+        alone = -1 - start - np.arange(len(marks))
+        own = alone if documents is None else np.where(documents < 0, alone, documents)
+        return cls(size, marks[kept], start + kept, np.asarray(vectors[kept]), counts[kept], own[kept])
 
     def merge(self, other: VectorDraw) -> VectorDraw:
         """The draw of the texts of both."""
@@ -397,7 +435,7 @@ class VectorDraw:
             raise InputError(f"received parts of dimension {shapes[0]} and {shapes[1]}; all must be of one model.")
         marks = np.concatenate([self.marks, other.marks])
         kept = _smallest(marks, self.size)
-        columns = ("positions", "vectors", "lengths")
+        columns = ("positions", "vectors", "lengths", "documents")
         joined = [np.concatenate([getattr(self, name), getattr(other, name)])[kept] for name in columns]
         return VectorDraw(self.size, marks[kept], *joined)
 

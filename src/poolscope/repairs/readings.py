@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from poolscope.capture.model import Part, handed_on
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.encoders.batching import BatchPlan, Ids, TokenInputs
@@ -21,6 +20,7 @@ from poolscope.encoders.capabilities import both_ways, has, planner_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.encoders.tokens import Tokens
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.numbers.pooling import Fitted
 
 Layers = Mapping[int, TokenClouds]
@@ -92,7 +92,7 @@ class BothWays(Reading):
 class _Handed(Reading):
     """What attention hands on, over the layers from `low` to `high` of the depth."""
 
-    part: ClassVar[Part]
+    part: ClassVar[str]
 
     def __init__(self, low: float = 0.0, high: float = 1.0) -> None:
         self.low = low
@@ -111,7 +111,7 @@ class _Handed(Reading):
         if set(layers) != {-1}:
             raise InputError(f"{self.name}: received layers {list(layers)}; it has one, -1, made of several.")
         plan, span = self.plan(encoder, texts), {"low": self.low, "high": self.high}
-        return {-1: handed_on(encoder, texts, plan, part=self.part, progress=progress, **span)}
+        return {-1: service("what attention hands on")(encoder, texts, plan, part=self.part, progress=progress, **span)}
 
 
 class ValuePooling(_Handed):
@@ -122,7 +122,7 @@ class ValuePooling(_Handed):
     """
 
     name: ClassVar[str] = "value pooling"
-    part: ClassVar[Part] = "values"
+    part: ClassVar[str] = "values"
 
 
 class AlignedValues(_Handed):
@@ -133,7 +133,7 @@ class AlignedValues(_Handed):
     """
 
     name: ClassVar[str] = "aligned values"
-    part: ClassVar[Part] = "branch"
+    part: ClassVar[str] = "branch"
 
     def __init__(self, low: float = 0.0, high: float = 1.0, before: str = BEFORE, after: str = AFTER) -> None:
         super().__init__(low, high)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from copy import deepcopy
@@ -33,6 +32,7 @@ from poolscope.repairs.registry import FAMILIES, make_part
 from poolscope.repairs.temperature.rules import TemperatureRule, as_rule
 from poolscope.repairs.vectors import VECTOR_REPAIRS, read_arrays, rebuild, write_arrays
 from poolscope.surface import check_fields
+from poolscope.words import warn
 
 _KIND = "repair"
 _SAME_MODEL = 0.98  # cosine of the probe's vectors
@@ -251,12 +251,11 @@ class Repair:
         pairs = {"prompt": (proved, prompts), "max_length": limits, "dtype": dtypes}
         if differ := [name for name, (before, now) in pairs.items() if before != now]:
             remedy = f"Load the model in {dtypes[0]}" if differ == ["dtype"] else "Leave these options out"
-            warnings.warn(
+            warn(
                 f"{encoder.card.name}: the repair was proved with the encoder options {dict(self.options)} in "
                 f"{dtypes[0]} and is applied with {_choices(encoder)} in {dtypes[1]}; nothing was proved for this "
                 f"({', '.join(differ)}). {remedy}, or run `poolscope tune` for this.",
                 RepairOptionsWarning,
-                stacklevel=3,
             )
 
     def _check(self, encoder: TokenEncoder) -> None:

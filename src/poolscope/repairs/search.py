@@ -27,6 +27,7 @@ from poolscope.evaluation.run import Vectors, check_task, for_role
 from poolscope.evaluation.scores import compared
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures import given_pairs
+from poolscope.numbers.intervals import FEWEST_PAIRED
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.pooling import Pooling
 from poolscope.numbers.ranking import Ranking
@@ -80,21 +81,22 @@ def rerank(
 
 
 def _reordered(ranking: Ranking, distances: Array) -> Ranking:
-    """The ranking with its top in the order of these distances."""
+    """The ranking with its top in the order of these distances; equal distances tie."""
     distances = distances.reshape(ranking.top.shape)
     order = np.lexsort((ranking.top, distances), axis=1)
-    top = np.take_along_axis(ranking.top, order, axis=1)
-    scores = -np.take_along_axis(distances, order, axis=1)
-    return replace(ranking, top=top, scores=scores, rank=_ranks(ranking, top))
-
-
-def _ranks(ranking: Ranking, top: Index) -> Array:
-    """Rank of every judged document: its new place within the top, its old rank below it."""
-    matches = top[ranking.query] == ranking.document[:, None]
+    matches = ranking.top[ranking.query] == ranking.document[:, None]
     inside = matches.any(axis=1)
-    # A document that ties at the edge of the top may have a rank within it without being there: it is behind.
-    below = np.maximum(ranking.rank, top.shape[1] + 1)
-    return np.asarray(np.where(inside, matches.argmax(axis=1) + 1.0, below))
+    around = distances[ranking.query]
+    own = np.take_along_axis(around, matches.argmax(axis=1)[:, None], axis=1)
+    # A document that ties at the edge of the top without being in it is behind all of the top.
+    behind = np.maximum(ranking.above, ranking.top.shape[1])
+    return replace(
+        ranking,
+        top=np.take_along_axis(ranking.top, order, axis=1),
+        scores=-np.take_along_axis(distances, order, axis=1),
+        above=np.where(inside, (around < own).sum(axis=1), behind),
+        ties=np.where(inside, (around == own).sum(axis=1), ranking.above + ranking.ties - behind),
+    )
 
 
 # -- trials -----------------------------------------------------------------------------------------------------------
@@ -222,9 +224,6 @@ def unit_lengths(encoder: TokenEncoder, task: Task) -> Index:
     return longest
 
 
-# Units that the half that reports must have: 95 % intervals of the bootstrap miss the truth in 10 of 100 cases at 10
-# normal units and in 8 at 20, and what is proven here changes an index.
-FEWEST_HELD_OUT = 20
 _BINS = 3  # of the step rule, with about equally many units: short, middle and long
 
 
@@ -282,7 +281,7 @@ class Search:
     def _fitted_steps(self, tried: Mapping[float, Evaluation]) -> Steps | None:
         """A step rule by the length of each unit's longest text; None where no bin gains, or all bins alike."""
         bench = self.bench
-        if not tried or bench.before.statistic != "mean" or bench.task.units < FEWEST_HELD_OUT:
+        if not tried or bench.before.statistic != "mean" or bench.task.units < FEWEST_PAIRED:
             return None
         scores = np.stack([bench.before.scores, *(evaluation.scores for evaluation in tried.values())], axis=1)
         fit = fit_steps(unit_lengths(bench.encoder, bench.task), scores, temperatures=[1.0, *tried], bins=_BINS)

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.charts import COLOURS, GREY, error_bars, panel, short_name
 from poolscope.encoders.base import Progress, TokenEncoder, as_progress, check_texts
 from poolscope.encoders.capabilities import options_of
-from poolscope.errors import InputError, refuse_renamed, require, whole_number
+from poolscope.errors import InputError, require, whole_number
 from poolscope.evaluation import (
     Difference,
     Evaluation,
@@ -28,15 +27,17 @@ from poolscope.evaluation import (
 )
 from poolscope.evaluation.scores import LEAST_GAIN
 from poolscope.evaluation.tasks import halve, shared_texts, shuffled
+from poolscope.numbers.intervals import FEWEST_PAIRED
 from poolscope.numbers.pooling import Pooling
 from poolscope.repairs.readings import Reading
 from poolscope.repairs.registry import candidates, make_part, make_rules
 from poolscope.repairs.repair_file import Repair, RepairedModel, plain_encoder
-from poolscope.repairs.search import FEWEST_HELD_OUT, Search
+from poolscope.repairs.search import Search
 from poolscope.repairs.temperature.rules import TemperatureRule
 from poolscope.repairs.vectors import VectorRepair
 from poolscope.results import Result, origin, provenance, transient
-from poolscope.verdicts import Verdict
+from poolscope.show.charts import COLOURS, GREY, error_bars, panel, short_name
+from poolscope.show.verdicts import Verdict
 
 # -- what `tune` returns ----------------------------------------------------------------------------------------------
 
@@ -154,10 +155,10 @@ def decide(
     chosen_on: Evaluation,
     reported_on: Evaluation,
 ) -> Verdict:
-    """`repair` if the interval of the selected candidate on the other half excludes no gain.
+    """`fix` if the interval of the selected candidate on the other half excludes no gain.
 
     Without one `ok` if a gain that matters would have been seen (`Difference.could_tell`), otherwise `unchecked`, with
-    the smallest gain that could have been. Fewer than 20 units there, or fewer than 6 that changed, prove nothing,
+    the smallest gain that could have been. Fewer than 30 units there, or fewer than 6 that changed, prove nothing,
     whatever the interval. Where no candidate was better on the half that chose, that half must have had the power.
     """
     metric, count = reported_on.metric, len(reported_on.observations)
@@ -185,16 +186,16 @@ def decide(
             f"it beats what is simpler beyond chance."
         )
     evidence.insert(0, chosen)
-    numbers: dict[str, Any] = {"value": difference.mean, "interval": difference.interval, "floor": 0.0}
+    numbers: dict[str, Any] = {"value": difference.mean, "interval": difference.interval}
     where = f"{metric} by {difference} on {count:,} {difference.unit} that had no part in choosing it"
-    shortage = difference.shortage(FEWEST_HELD_OUT)
+    shortage = difference.shortage()
     if difference.proves_gain and shortage is None:
         sentence = f"'{selected.name}' raises {where}."
         if difference.mean < LEAST_GAIN:
             sentence += f" That is sure but little: an audit calls for a repair from {LEAST_GAIN} on."
-        return Verdict("repair", sentence, evidence=tuple(evidence), **numbers)
+        return Verdict("fix", sentence, evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
-    told = count >= FEWEST_HELD_OUT and difference.could_tell(LEAST_GAIN)
+    told = count >= FEWEST_PAIRED and difference.could_tell(LEAST_GAIN)
     sentence = f"{_answer(count, difference.unit, told=told)}: the chosen candidate, '{selected.name}', changes {where}"
     sentence = f"{sentence}: {outcome}.{'' if told else _reach(difference)}"
     return Verdict("ok" if told else "unchecked", sentence, evidence=tuple(evidence), **numbers)
@@ -205,7 +206,7 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
     if not fitted:
         return Verdict("unchecked", "Nothing was tried: no candidate changes this model.")
     blind = [trial.change for trial in fitted if not trial.could_tell(LEAST_GAIN)]
-    told = held_out >= FEWEST_HELD_OUT and not blind
+    told = held_out >= FEWEST_PAIRED and not blind
     where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
     reason = f"none of {len(fitted)} candidates is better than the model as it is on {where}."
     sentence = f"{_answer(held_out, chosen_on.unit, told=told)}: {reason}"
@@ -229,9 +230,9 @@ def _interval(evaluation: Evaluation) -> str:
 def _answer(held_out: int, unit: str, *, told: bool) -> str:
     if told:
         return "Nothing to repair"
-    if held_out >= FEWEST_HELD_OUT:
+    if held_out >= FEWEST_PAIRED:
         return "No repair is shown to help, and none is ruled out"
-    return f"Cannot be told with {held_out:,} held-out {unit} (needed: {FEWEST_HELD_OUT}), pass more texts"
+    return f"Cannot be told with {held_out:,} held-out {unit} (needed: {FEWEST_PAIRED}), pass more texts"
 
 
 def _points(
@@ -323,7 +324,6 @@ def tune(
     ('too few to tell', ['mean removal, project'])
 
     """
-    refuse_renamed("tune", options, sample="limit")
     rules = make_rules(candidates("temperature") if temperatures is None else temperatures)
     tried_poolings = _parts("pooling", poolings, argument="pooling")
     tried_repairs = _parts("vectors", repairs, argument="repairs")
@@ -343,7 +343,7 @@ def tune(
     difference = None if after is None else compare_scores(before, after)
     decision = decide(search.trials, selected, difference, chosen_on=search.bench.before, reported_on=before)
     repair = None
-    if decision.level == "repair" and selected is not None:
+    if decision.level == "fix" and selected is not None:
         evidence = {"verdict": decision.to_dict(), "task": before.task, "metric": before.metric}
         evidence["chosen_by"] = list(search.bench.before.names)  # whoever measures it again should ask others
         repair = selected.repair.made_for(encoder, evidence)

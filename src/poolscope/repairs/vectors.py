@@ -12,8 +12,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import sys
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,11 +25,12 @@ from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
-from poolscope.files import atomic_path, refuse_special
+from poolscope.files import atomic_file, refuse_special
 from poolscope.numbers import Array
 from poolscope.numbers.pooling import Arrays, Fitted, is_whole
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import plain
+from poolscope.words import warn
 
 FORMAT = 1
 _KEY = "poolscope"
@@ -67,8 +66,8 @@ def write_arrays(path: str | os.PathLike[str], content: Mapping[str, Any], array
     described = {"format": FORMAT, "version": __version__, **plain(content)}
     text = json.dumps(sealed(described, beside=digest_of_arrays(tensors)), allow_nan=False)
     data = safetensors.save(tensors, metadata={_KEY: text})
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(data)
+    with atomic_file(path) as stream:
+        stream.write(data)
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], Arrays]:
@@ -146,7 +145,7 @@ class VectorRepair(Fitted):
         lengths = np.linalg.norm(mapped, axis=1)
         if len(gone := np.flatnonzero(lengths < _NOTHING_LEFT)):
             raise InputError(
-                f"vectors: row {gone[0]} ({len(gone)} in all) is what {self!r} removes, and nothing is left of it. "
+                f"vectors: row {gone[0] + 1} ({len(gone)} in all) is what {self!r} removes, and nothing is left of it. "
                 f"Leave such rows out, or fit on texts that differ more."
             )
         repaired: Vectors = np.asarray(mapped / lengths[:, None], dtype=np.float32)
@@ -338,11 +337,10 @@ class Whitening(VectorRepair):
                 f"or fit on more different texts."
             )
         if not self.accept_risk:
-            warnings.warn(
+            warn(
                 "Whitening made every trained embedding model worse in published tests; mean removal is the safer "
                 "repair. Compare both on held-out texts (poolscope.repairs.tune), or pass accept_risk=True.",
                 WhiteningWarning,
-                stacklevel=_level_of_caller(),
             )
         kept = min(wanted, rank)
         self.directions_ = directions[:kept] / values[:kept, None]
@@ -413,11 +411,3 @@ def load_repair(path: str | os.PathLike[str]) -> VectorRepair:
     content, arrays = read_arrays(path, _KIND)
     repair: VectorRepair = rebuild(content, arrays, VECTOR_REPAIRS)
     return repair
-
-
-def _level_of_caller() -> int:
-    """The stack level, as `warnings.warn` counts it, of the first frame outside of this file."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
-        frame, level = frame.f_back, level + 1
-    return level

@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from length_data import WON, context_free_model, word_model, word_texts
+from length_data import context_free_model, word_model, word_texts
 from poolscope import as_encoder, encode, length_profile, read_texts
-from poolscope.auditing.question import Thresholds
-from poolscope.auditing.questions import long
 from poolscope.errors import InputError
 from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
 from poolscope.metrics.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe
@@ -224,9 +222,3 @@ def test_on_the_embedded_model_averaging_gives_most_of_the_rise(minilm, docstrin
     assert (nulls.other.tokens, nulls.other.chunks) == (128, 2)
     beyond = [row for row in nulls.positions if row.beyond]
     assert max(row.cosine.value for row in beyond) > nulls.positions[0].cosine.value + 0.05
-    profile = length_profile(measured.vectors, measured.lengths)
-    judged = long.judge(profile, Thresholds({"length_watch": 0, "length_repair": 0}), nulls=nulls, trials=[WON])
-    rise = nulls.last.full.value - nulls.averaging[0].full.value
-    agree = all(row.excess.interval.high < 0.25 * rise for row in (nulls.last, nulls.other))
-    assert judged.level == ("watch" if agree else "repair")
-    assert any("chunks" in sentence for sentence in judged.evidence)

@@ -14,7 +14,14 @@ from poolscope.errors import InputError
 from poolscope.metrics.length.bins import length_bins, narrow_edges
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers.cosines import cosine_deviation, effective_rank, grouped_cosines, pair_cosine
-from poolscope.numbers.intervals import Estimate, difference_of_means, leave_one_out_interval, mean_estimate
+from poolscope.numbers.intervals import (
+    Estimate,
+    chosen_units,
+    difference_of_means,
+    leave_one_out_interval,
+    left_out_estimate,
+    mean_estimate,
+)
 from poolscope.numbers.ranking import unit_rows
 
 
@@ -59,6 +66,59 @@ def test_the_slope_and_all_that_leave_one_out_are_weighted_least_squares():
     assert (slope.interval.low, slope.interval.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
+def test_the_slope_leaves_out_whole_documents():
+    vectors, lengths = without_effect(1, count=80, dimension=6)
+    documents = np.random.default_rng(0).integers(12, size=80)
+    unit, logs = unit_rows(vectors, "v"), np.log2(lengths)
+    groups, units = length_bins(lengths, 4, min_texts=10).of, chosen_units(80, documents)
+    slope = bin_slope(grouped_cosines(unit, groups, 4, units), logs, groups, units)
+    assert slope.interval.unit == "documents"
+    without = []
+    for number in range(12):
+        kept = units.of != number
+        without.append(bin_slope(grouped_cosines(unit[kept], groups[kept], 4), logs[kept], groups[kept]).value)
+    expected = left_out_estimate(slope.value, np.array(without), units.sizes).interval
+    assert (slope.interval.low, slope.interval.high) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+def clustered(seed, *, documents=40, chunks=6, dimension=16):
+    """Chunks that share the direction and the length of their document; length has no effect on the cosine."""
+    random = np.random.default_rng(seed)
+    own = np.repeat(np.arange(documents), chunks)
+    vectors = 1 + random.standard_normal((documents, dimension))[own] + random.standard_normal((len(own), dimension))
+    return vectors, np.exp2(random.uniform(4, 8, documents)[own] + random.normal(0, 0.2, len(own))).astype(int), own
+
+
+def test_by_documents_the_slope_covers_and_by_texts_it_does_not():
+    covered = np.zeros(2)
+    for seed in range(100):
+        vectors, lengths, documents = clustered(seed)
+        for number, groups in enumerate((documents, None)):
+            slope = length_profile(vectors, lengths, groups=groups, bins=4, shuffles=20).slope
+            covered[number] += slope.interval.low <= 0 <= slope.interval.high
+    assert covered[0] >= 90
+    assert covered[1] <= 80
+
+
+def test_the_floor_of_the_slope_shuffles_whole_documents():
+    vectors, lengths, documents = clustered(0)
+    by_text, by_document = (length_profile(vectors, lengths, groups=groups).slope for groups in (None, documents))
+    widths = [slope.floor_high - slope.floor_low for slope in (by_text, by_document)]
+    assert widths[1] > 1.5 * widths[0]
+
+
+def test_the_order_of_the_texts_changes_no_number():
+    vectors, lengths, documents = clustered(0, documents=20)
+    names = [f"text {k}" for k in range(len(lengths))]
+    order = np.random.default_rng(9).permutation(len(lengths))
+    mixed = vectors[order], lengths[order]
+    first = length_profile(vectors, lengths, groups=documents, texts=names)
+    blanks = [f" {names[k].replace(' ', '  ')} " for k in order]
+    assert length_profile(*mixed, groups=documents[order], texts=blanks).rows() == first.rows()
+    assert length_profile(*mixed).rows() == length_profile(vectors, lengths).rows()
+    assert length_profile(*mixed).slope == length_profile(vectors, lengths).slope
+
+
 def test_texts_of_one_length_that_are_alike_do_not_make_long_ones_look_alike():
     """A bin such as 0–50 holds lengths of three doublings and has a lower cosine for that: a rise that is not there."""
     narrow = [length_profile(*turning_with_length(seed), shuffles=20).slope for seed in range(6)]
@@ -87,8 +147,9 @@ def test_narrow_bins_are_many_and_each_has_enough_texts():
 
 def test_a_mean_gets_the_t_interval():
     values = np.random.default_rng(0).exponential(size=30)
-    found = mean_estimate(values)
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    even = np.concatenate([values, -values])  # without skewness
+    found = mean_estimate(even)
+    expected = stats.ttest_1samp(even, 0).confidence_interval(0.95)
     assert (found.interval.low, found.interval.high) == pytest.approx((expected.low, expected.high))
     assert mean_estimate(values[:2]).interval is None
     assert mean_estimate(values[:0]).value is None
@@ -226,8 +287,9 @@ def test_statistics_of_a_bin_are_those_of_its_texts():
 
 def test_scale_order_and_seed():
     vectors, lengths = with_effect(1)
-    found = length_profile(vectors, lengths, seed=3)
-    again = length_profile(7 * vectors, lengths, seed=3)
+    names = [f"text {k}" for k in range(len(lengths))]
+    found = length_profile(vectors, lengths, texts=names, seed=3)
+    again = length_profile(7 * vectors, lengths, texts=names, seed=3)
     assert again.slope.value == pytest.approx(found.slope.value, abs=1e-7)
     assert again.slope.floor_high == pytest.approx(found.slope.floor_high, abs=1e-7)
     order = np.random.default_rng(0).permutation(len(lengths))
@@ -283,7 +345,7 @@ def test_wrong_arguments_are_named():
     vectors, lengths = without_effect(0, count=30)
     with pytest.raises(InputError, match=r"lengths of shape \(29,\)"):
         length_profile(vectors, lengths[:-1])
-    with pytest.raises(InputError, match="row 3"):
+    with pytest.raises(InputError, match="row 4"):
         length_profile(np.where(np.arange(30)[:, None] == 3, 0.0, vectors), lengths)
     with pytest.raises(InputError, match="at least 3 texts"):
         length_profile(vectors[:2], lengths[:2])

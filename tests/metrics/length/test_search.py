@@ -10,9 +10,6 @@ import torch
 
 from length_data import context_free_model, labelled, search, word_texts
 from poolscope import as_encoder, length_report, read_pairs
-from poolscope.auditing.question import Thresholds
-from poolscope.auditing.questions import position
-from poolscope.auditing.run import audit
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import labels_by_length
 from poolscope.metrics.length.search import _filler, _relevant, position_probe, retrieval_by_length
@@ -120,10 +117,6 @@ def test_a_model_that_drowns_the_end_is_caught():
     place[:, 0] = 1.0 * torch.clamp(torch.arange(128) - 30, min=0)  # from the middle on, positions outshout words
     found = position_probe(as_encoder((model, tokenizer)), pairs, queries=20)
     assert found.places[-1].change.interval.high < 0
-    verdict = position.judge(found, Thresholds())
-    assert verdict.level in ("watch", "repair")
-    assert "loses 82% of the lead" in verdict.sentence
-    assert len(verdict.evidence) == 3
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -143,7 +136,7 @@ def test_relevant_documents_fill_nothing(pairs):
     twice = read_pairs({"query": asked * 2, "document": [*texts, *texts[1:], texts[0]]})
     documents, relevant = [np.full(len(text.split()), k) for k, text in enumerate(texts)], _relevant(twice)
     for query in range(len(asked)):
-        filler, used = _filler(documents, relevant[query], 64, np.random.default_rng(query))
+        filler, used = _filler(documents, relevant[query], 64, np.random.default_rng(query).permutation(len(documents)))
         assert len(filler) == 64
         assert set(filler.tolist()) == used
         assert set(relevant[query]) == {query, (query + 1) % len(texts)}
@@ -260,10 +253,3 @@ def test_what_a_set_costs_the_others_is_what_leaving_it_out_wins_over_leaving_ou
         changes.append(float((above & ~short).sum() < k) - np.mean(np.array(left) < k))
     assert measured.value == pytest.approx(np.mean(changes), abs=0.01)
     assert measured.interval.low > 0
-
-
-def test_the_audit_moves_answers_within_documents_no_longer_than_its_texts():
-    texts = [" ".join(text.split()[:20] * 2) for text in word_texts(80, most=60) if len(text.split()) >= 30]
-    answer = audit(context_free_model(), texts, trial_texts=0)["position"]
-    longest = max(len(text.split()) for text in texts)
-    assert f"of a document of {longest} tokens" in answer.verdict.sentence

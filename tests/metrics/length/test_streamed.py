@@ -14,7 +14,7 @@ from poolscope.errors import InputError
 from poolscope.metrics.base import METRICS
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.streamed import profile_finish, profile_part
-from poolscope.numbers.intervals import grouped_interval, leave_one_out_interval
+from poolscope.numbers.intervals import leave_one_out_interval, left_out_estimate
 
 COUNT, DRAWN = 3000, 800
 
@@ -90,9 +90,10 @@ def test_groups_of_one_size_give_the_interval_of_leaving_out_groups():
     values = random.exponential(size=(25, 8))
     without = (values.sum() - values.sum(axis=1)) / (values.size - 8)
     expected = leave_one_out_interval(values.mean(), without, texts=values.size, size=8)
-    interval = grouped_interval(values.mean(), without, np.full(25, 8.0))
+    interval = left_out_estimate(values.mean(), without, np.full(25, 8.0)).interval
     assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
-    assert grouped_interval(1.0, np.ones(9), np.ones(9)) is None
+    few = left_out_estimate(1.0, np.ones(9), unit="documents")
+    assert (few.interval, few.no_interval) == (None, "no interval: 9 documents, 10 are needed")
 
 
 def test_groups_of_unequal_sizes_cover_the_mean():
@@ -101,7 +102,8 @@ def test_groups_of_unequal_sizes_cover_the_mean():
         sizes = random.integers(15, 40, size=50)
         sums = np.array([random.exponential(size=size).sum() for size in sizes])
         value = sums.sum() / sizes.sum()
-        interval = grouped_interval(value, (sums.sum() - sums) / (sizes.sum() - sizes), sizes.astype(float))
+        without = (sums.sum() - sums) / (sizes.sum() - sizes)
+        interval = left_out_estimate(value, without, sizes.astype(float)).interval
         inside += interval.low <= 1 <= interval.high
     assert 0.93 < inside / 400 < 0.97
 
@@ -113,5 +115,5 @@ def test_refusals(corpus):
         profile_part(shard(corpus), bins=[0, 1000]).merge(profile_part(shard(corpus)))
     vectors = np.ones((5, 3))
     vectors[2] = 0
-    with pytest.raises(InputError, match="position 0: row 2"):
+    with pytest.raises(InputError, match="position 0: row 3"):
         METRICS["profile"].in_parts([Vectors(vectors, None, np.arange(5), tuple("abcde"))])

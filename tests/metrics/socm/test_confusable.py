@@ -1,4 +1,4 @@
-"""Pairs that averages confuse: who they are, and how much of their difference the averages do not see."""
+"""Pairs that averages confuse: who they are, and whether their token clouds differ by more than chance."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.metrics.socm.confusable import (
-    Confusion,
-    confusable_pairs,
-    confusion,
-    draw_pairs,
-    hidden_share,
-)
-from poolscope.metrics.socm.floor import sampling_floors
+from poolscope.metrics.socm.confusable import Confusion, confusable_pairs, confusion, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers.streaming import marks_of
 
@@ -35,32 +28,27 @@ def clouds_of(count, *, spread, shift, tokens=40, dimension=12, seed=0):
     return TokenClouds.from_arrays(twins, texts=[f"twin {k}" for k in range(len(twins))])
 
 
-def share_of(clouds):
+def twins_of(clouds):
     pairs = np.arange(len(clouds)).reshape(-1, 2)
-    columns = socm(clouds, pairs=pairs).pairs
-    floors = sampling_floors(clouds, np.arange(len(clouds))).covariance_distance[pairs].mean(axis=1)
-    return hidden_share(columns.mean_distance, columns.covariance_distance, floors).mean()
+    return confusion_of(clouds, socm(clouds, pairs=pairs), np.ones(len(pairs)), scores=None)
 
 
-def test_the_hidden_share_is_near_zero_for_equal_clouds_and_grows_with_what_is_planted():
+@pytest.mark.parametrize("tokens", [10, 40, 150])
+def test_clouds_of_one_distribution_have_no_excess_and_planted_differences_show(tokens):
     """Means moved alike; the spread of the twins drawn from one distribution, or from two."""
-    same, other = (share_of(clouds_of(40, spread=spread, shift=0.4, tokens=150)) for spread in (False, True))
-    assert same < 0.1
-    assert other > 0.8
-    assert share_of(clouds_of(40, spread=True, shift=1.2, tokens=150)) < other  # the average sees more of it
+    same, other = (twins_of(clouds_of(40, spread=spread, shift=0.1, tokens=tokens)) for spread in (False, True))
+    assert same.excess.interval.low < 0 < same.excess.interval.high
+    assert same.differing.value <= 0.2
+    assert other.excess.interval.low > 0
+    assert other.differing.value > 0.8
 
 
-def test_of_few_tokens_the_hidden_share_is_an_upper_bound():
-    """Tokens drawn anew from ten stay where these ten are: the floor takes off less than sampling gives."""
-    shares = [share_of(clouds_of(40, spread=False, shift=0.4, tokens=tokens)) for tokens in (10, 40, 150)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[0] > 0.4
-
-
-def test_the_hidden_share_does_not_hang_on_the_scale():
+def test_d_sigma_beside_chance_does_not_hang_on_the_scale():
     clouds = clouds_of(20, spread=True, shift=0.4)
     larger = TokenClouds.from_arrays([7 * cloud for cloud in clouds], texts=list(clouds.texts))
-    assert share_of(larger) == pytest.approx(share_of(clouds), rel=1e-4)
+    usual, scaled = twins_of(clouds), twins_of(larger)
+    np.testing.assert_allclose(scaled.over_chance, usual.over_chance, rtol=1e-4)
+    np.testing.assert_array_equal(scaled.dealt.p, usual.dealt.p)
 
 
 def test_confusable_pairs_are_of_different_groups_and_drawn_where_there_are_many():
@@ -99,24 +87,28 @@ def test_worst_pairs_are_near_by_their_means_and_those_that_were_planted():
     )
     worst = alike.worst(15)
     assert {(pair.i % 4, pair.j - pair.i) for pair in worst} == {(0, 1)}
-    assert all(pair.d_sigma_bounded > pair.d_sigma_floor for pair in worst)
-    assert alike.collapse_rate(0.9).value == pytest.approx(0.5)
-    assert alike.collapse_rate(0.9).interval.low < 0.5 < alike.collapse_rate(0.9).interval.high
+    assert all(pair.d_sigma > pair.d_sigma_high >= pair.d_sigma_floor >= pair.d_sigma_low for pair in worst)
+    assert {pair.p for pair in worst} == {1 / 40}
+    assert alike.differing.value == pytest.approx(0.5, abs=0.1)
+    assert alike.differing.interval.low < 0.5 < alike.differing.interval.high
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["by words", "by vectors"])
-def test_another_order_of_the_texts_hides_as_much(named):
-    """Also where pairs are drawn, and floors are of few tokens."""
+def test_another_order_of_the_texts_gives_the_same_numbers(named):
+    """Also where pairs are drawn, and the tokens are few."""
     clouds = corpus()
     clouds = TokenClouds.from_arrays([cloud[:8] for cloud in clouds], texts=list(clouds.texts) if named else None)
     orders = [np.random.default_rng(seed).permutation(len(clouds)) for seed in range(4)]
     usual, *others = (confusion(clouds[order], false_hits=0.1, most=40) for order in orders)
     assert (usual.count, len(usual)) == (177, 40)
     for other in others:
-        assert other.share.value == pytest.approx(usual.share.value, abs=1e-6)
-        assert other.share.interval.low == pytest.approx(usual.share.interval.low, abs=1e-6)
-        assert {*other.floors.round(5)} == {*usual.floors.round(5)}
-    assert confusion(clouds, false_hits=0.1, most=40, seed=1).share.value != pytest.approx(usual.share.value, abs=1e-4)
+        assert other.excess.value == pytest.approx(usual.excess.value, rel=1e-6)
+        assert other.excess.interval.low == pytest.approx(usual.excess.interval.low, abs=1e-8)
+        assert other.differing.value == usual.differing.value
+        np.testing.assert_allclose(np.sort(other.dealt.floor), np.sort(usual.dealt.floor), rtol=1e-6)
+    assert confusion(clouds, false_hits=0.1, most=40, seed=1).excess.value != pytest.approx(
+        usual.excess.value, rel=1e-4
+    )
 
 
 def test_pairs_that_tie_at_the_cut_off_are_counted_as_what_they_are():
@@ -143,21 +135,22 @@ def test_texts_of_one_document_and_repeated_texts_are_no_confusion():
 
 
 def test_the_tokens_where_two_clouds_differ_are_named():
-    """One token of the second text lies far from all others: it makes the distance."""
+    """Half of the second text lies far from all other tokens: chance deals all of these to one side in 1 % of deals."""
     clouds = [np.ones((12, 4)) + 0.05 * np.random.default_rng(k).normal(size=(12, 4)) for k in range(20)]
-    clouds[1] = clouds[1] + 3 * np.outer(np.arange(12) == 7, [1, -1, 0, 0])
+    clouds[1][6:] += np.outer([3, -3] * 3, [1, -1, 0, 0])
     alike = confusion(TokenClouds.from_arrays(clouds), false_hits=0.99, most=400)
     (pair,) = (pair for pair in alike.worst(1))
     differs = pair.differs_j if pair.j == 1 else pair.differs_i
     assert 1 in (pair.i, pair.j)
-    assert differs[0][0] == "position 8"
-    assert differs[0][1] > 0.5
+    assert {name for name, _ in differs} <= {f"position {place}" for place in range(7, 13)}
+    assert sum(share for _, share in differs) > 0.5
 
 
 def test_few_pairs_have_no_mean_that_counts_and_few_texts_are_refused():
     alike = confusion(corpus(texts=20))
     assert not alike.enough
-    assert alike.collapse_rate().interval is None
+    assert alike.differing.interval is None
+    assert alike.excess.interval is None
     with pytest.raises(InputError, match="three or more"):
         confusion(TokenClouds.from_arrays([np.eye(2)] * 2))
     with pytest.raises(InputError, match="groups"):

@@ -1,67 +1,53 @@
-"""What one text gives against itself: the expectation, whoever stands beside it."""
+"""The permutation floor of d_Σ: exact distances of deals, p uniform and no excess where nothing differs."""
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
+from scipy import stats
 
 from poolscope.clouds import TokenClouds
-from poolscope.metrics.socm.floor import sampling_floors
+from poolscope.encoders import as_encoder
+from poolscope.metrics.socm.floor import deal_distances, dealt_pairs
 from poolscope.metrics.socm.pair import socm_pair
+from poolscope.texts import read_texts
 
 
-def texts_of(lengths, *, dimension=16, named=True, seed=0):
-    random = np.random.default_rng(seed)
-    arrays = [3 * random.normal(size=dimension) + random.normal(size=(n, dimension)) for n in lengths]
-    return TokenClouds.from_arrays(arrays, texts=[f"text {k}" for k in range(len(lengths))] if named else None)
-
-
-@pytest.mark.parametrize("named", [True, False], ids=["by words", "by vectors"])
-def test_a_floor_hangs_on_the_text_and_the_seed_not_on_the_place(named):
-    clouds = texts_of([5, 12, 30, 30, 80], named=named)
-    order = np.array([3, 0, 4, 2, 1])
-    usual, moved = (sampling_floors(each, np.arange(5)) for each in (clouds, clouds[order]))
-    np.testing.assert_array_equal(moved.covariance_distance, usual.covariance_distance[order])
-    np.testing.assert_array_equal(sampling_floors(clouds, np.array([4])).socm, usual.socm[4:])
-    assert (sampling_floors(clouds, np.arange(5), seed=1).covariance_distance != usual.covariance_distance).all()
-
-
-def test_the_floor_of_three_tokens_is_the_mean_over_all_draws():
-    clouds = texts_of([3])
-    draws = [clouds[0][list(tokens)] for tokens in product(range(3), repeat=3)]
-    every = [socm_pair(left, right) for left in draws for right in draws]
-    seeds = [sampling_floors(clouds, np.array([0]), seed=seed) for seed in range(400)]
-    for floors, expected in (
-        ([each.covariance_distance for each in seeds], [each.covariance_distance for each in every]),
-        ([each.socm for each in seeds], [each.socm for each in every]),
-    ):
-        # A ratio of two means of eight draws is a little off: by 3 % here, and by less from ten tokens on.
-        assert np.mean(floors) == pytest.approx(np.mean(expected), rel=0.05)
-
-
-@pytest.mark.parametrize("tokens", [10, 40, 100])
-def test_the_floor_is_the_mean_of_plain_draws_and_far_steadier(tokens):
-    clouds = texts_of([tokens])
+@pytest.mark.parametrize(("first", "second", "dimension"), [(10, 7, 64), (1, 5, 8), (60, 60, 96), (70, 80, 32)])
+def test_distances_of_deals_are_those_of_their_clouds(first, second, dimension):
     random = np.random.default_rng(0)
-    plain = [
-        socm_pair(*(clouds[0][random.integers(tokens, size=tokens)] for _ in range(2))).covariance_distance
-        for _ in range(2000)
-    ]
-    floors = np.concatenate([sampling_floors(clouds, np.array([0]), seed=s).covariance_distance for s in range(100)])
-    assert floors.mean() == pytest.approx(np.mean(plain), rel=0.03)
-    assert floors.std() < np.std(plain) / 2
+    tokens = random.normal(size=dimension) + random.normal(size=(first + second, dimension))
+    orders = np.array([random.permutation(first + second) for _ in range(12)])
+    pairs = [socm_pair(tokens[order[:first]], tokens[order[first:]]) for order in orders]
+    mean_distance, covariance_distance = deal_distances(tokens, orders, first)
+    np.testing.assert_allclose(mean_distance, [pair.mean_distance for pair in pairs], atol=1e-12)
+    np.testing.assert_allclose(covariance_distance, [pair.covariance_distance for pair in pairs], atol=1e-6)
 
 
-def test_a_draw_whose_tokens_cancel_is_left_out():
-    clouds = TokenClouds.from_arrays([np.outer([1.0, -1.0, 3.0, 5.0], [1.0, 2.0, 3.0])])
-    floors = [sampling_floors(clouds, np.array([0]), seed=seed) for seed in range(50)]
-    assert np.isfinite(floors).all()
-    assert min(each.covariance_distance[0] for each in floors) > 0
+@pytest.mark.parametrize("tokens", [10, 60, 250])
+@pytest.mark.parametrize("model", ["builtin:minilm", "builtin:wordllama"])
+def test_halves_of_one_text_do_not_differ(model, tokens):
+    """p is uniform, and the mean excess is 0 within four standard errors."""
+    random = np.random.default_rng(tokens)
+    clouds = as_encoder(model).encode(read_texts("builtin:manuals").texts[:300])[-1]
+    long = np.flatnonzero(clouds.lengths >= tokens)
+    halves = []
+    for text in np.resize(long, 240):
+        chosen = random.permutation(int(clouds.lengths[text]))[:tokens]
+        halves += [np.asarray(clouds[int(text)])[part] for part in np.split(chosen, 2)]
+    observed, dealt = dealt_pairs(TokenClouds.from_arrays(halves), np.arange(len(halves)).reshape(-1, 2))
+    spaced = dealt.p - random.random(len(dealt.p)) / 40  # p has 40 values
+    assert stats.kstest(spaced, "uniform").pvalue > 0.001
+    excess = observed - dealt.floor
+    assert abs(excess.mean()) < 4 * excess.std() / np.sqrt(len(excess))
 
 
-def test_what_has_no_spread_has_no_floor():
-    clouds = TokenClouds.from_arrays([np.ones((1, 4)), np.ones((6, 4))])
-    assert sampling_floors(clouds, np.arange(2)).covariance_distance == pytest.approx([0, 0], abs=1e-12)
-    assert len(sampling_floors(clouds, np.zeros(0, np.int64)).socm) == 0
+def test_clouds_that_spread_otherwise_differ_whatever_the_order_of_the_texts():
+    random = np.random.default_rng(0)
+    arrays = [1 + scale * random.normal(size=(40, 16)) for scale in (0.2, 0.8, 0.2)]
+    clouds = TokenClouds.from_arrays(arrays, texts=["a", "b", "c"])
+    _, dealt = dealt_pairs(clouds, np.array([[0, 1], [0, 2]]))
+    assert dealt.p[0] == 1 / 40
+    _, moved = dealt_pairs(clouds[np.array([2, 1, 0])], np.array([[1, 2], [0, 2]]))
+    np.testing.assert_allclose(moved.floor, dealt.floor, rtol=1e-9)
+    np.testing.assert_array_equal(moved.p, dealt.p)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from scipy import stats
 
 from cloud_data import random_clouds
 from poolscope.clouds import TokenClouds
@@ -53,7 +55,7 @@ def test_population_interval_of_few_skewed_texts_is_positive_and_covers():
     exact, hits = socm(world).mean, 0
     random = np.random.default_rng(0)
     for _ in range(150):
-        interval = socm(world.select(np.sort(random.choice(300, 4, replace=False)))).interval
+        interval = socm(world.select(np.sort(random.choice(300, 30, replace=False)))).interval
         assert interval.low > 0
         hits += interval.low <= exact <= interval.high
     assert hits >= 118  # 130 expected (87 %)
@@ -67,3 +69,48 @@ def test_crossed_sample_regression_covers_the_crossed_mean():
         interval = socm(left, right, pairs=200, seed=seed).regression.interval
         hits += interval.low <= exact <= interval.high
     assert hits >= 34
+
+
+def documented(random: np.random.Generator, documents: int, chunks: int = 4) -> TokenClouds:
+    """Chunks that share centre and spread of their document; ids name the documents."""
+    arrays = []
+    for _ in range(documents):
+        centre, spread = random.normal(size=8) + 1, random.lognormal(sigma=0.4) / 2
+        arrays += [random.normal(size=(6, 8)) * spread + centre + random.normal(size=8) / 4 for _ in range(chunks)]
+    ids = [f"d{number}#{chunk}" for number in range(documents) for chunk in range(chunks)]
+    return TokenClouds.from_arrays(arrays, ids=ids)
+
+
+def test_all_pairs_leave_out_whole_documents():
+    clouds = documented(np.random.default_rng(1), 32)
+    found = socm(clouds)
+    assert found.interval.unit == "documents"
+    without = np.array([socm(clouds[np.flatnonzero(np.arange(128) // 4 != k)]).mean for k in range(32)])
+    error, root = np.sqrt(31 / 32 * ((without - found.mean) ** 2).sum()), np.sqrt(32)
+    skewness = stats.skew(-without, bias=False)
+    inner = 1 + skewness / root * (stats.t.ppf([0.975, 0.025], 31) - skewness / (6 * root))  # Hall (1992), 2.3
+    ends = found.mean - error * 3 * root / skewness * (np.cbrt(inner) - 1)
+    assert (found.interval.low, found.interval.high) == pytest.approx((max(ends[0], 0), ends[1]), rel=1e-6)
+    assert socm(clouds, groups=range(128)).interval.unit == "texts"
+    few = socm(documented(np.random.default_rng(1), 9)).estimate
+    assert (few.interval, few.no_interval) == (None, "no interval: 9 documents, 30 are needed")
+
+
+def test_a_list_of_pairs_is_clustered_by_document():
+    clouds = documented(np.random.default_rng(1), 40)
+    pairs = np.stack(np.triu_indices(160, 1), axis=1)
+    whole, listed = socm(clouds).interval, socm(clouds, pairs=pairs).interval
+    assert listed.unit == "documents"
+    assert listed.high - listed.low == pytest.approx(whole.high - whole.low, rel=0.15)
+
+
+def test_by_documents_it_covers_and_by_texts_it_does_not():
+    world, covered = np.random.default_rng(2), np.zeros(2)
+    truth = np.mean([socm(documented(world, 30)).mean for _ in range(60)])
+    for _ in range(80):
+        clouds = documented(world, 30)
+        for number, groups in enumerate((None, range(120))):
+            interval = socm(clouds, groups=groups).interval
+            covered[number] += interval.low <= truth <= interval.high
+    assert covered[0] >= 70
+    assert covered[1] <= covered[0] - 5

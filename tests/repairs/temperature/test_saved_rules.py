@@ -110,7 +110,7 @@ def test_a_folder_of_poolscope_0_1_finds_its_first_module(library, sentence_tran
     modules = tmp_path / "kept" / "modules.json"
     now = "poolscope.repairs.temperature.module.TempScaledTransformer"
     assert now in modules.read_text()
-    then = "poolscope.integrations.tempscaled_transformer.TempScaledTransformer"
+    then = "poolscope.connect.integrations.tempscaled_transformer.TempScaledTransformer"
     modules.write_text(modules.read_text().replace(now, then))
     loaded = library.SentenceTransformer(str(tmp_path / "kept"), device="cpu", trust_remote_code=True)
     np.testing.assert_allclose(loaded.encode(TEXTS), expected, atol=1e-6)

@@ -9,7 +9,7 @@ import torch
 import zoo
 from attention_by_hand import LOWEST, STEPS, batch, by_hand, implementation, run, threads, untouched
 from poolscope import tempscale
-from poolscope.capture import capture
+from poolscope.lab.capture import capture
 from poolscope.repairs import Steps
 from poolscope.repairs.temperature.switch import token_counts
 from tiny_models import TEXTS, tiny_model, tiny_tokenizer

@@ -7,7 +7,7 @@ a logistic regression on the vectors tells the labels in each bin, and how sure 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from numbers import Real
 from typing import Any, ClassVar
@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poolscope.charts import COLOURS, GREY, error_bars, style
 from poolscope.errors import InputError, require, shorten, whole_number
 from poolscope.numbers import Index
-from poolscope.numbers.intervals import Estimate, difference_of_means, mean_estimate
+from poolscope.numbers.intervals import Estimate, chosen_units, difference_of_means, mean_estimate, share_estimate
 from poolscope.numbers.learning import predict_unseen
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells
+from poolscope.show.charts import COLOURS, GREY, error_bars, style
 from poolscope.surface import as_lengths
 from poolscope.texts.records import is_missing
 
@@ -408,14 +408,16 @@ def labels_by_length(
     lengths: ArrayLike,
     labels: Sequence[str],
     *,
+    groups: Sequence[Any] | None = None,
     bins: int | Sequence[float] | None = None,
     min_texts: int = MIN_TEXTS,
     seed: int = 0,
 ) -> LengthLabels:
     """Accuracy and entropy of a logistic regression by length bin.
 
-    vectors (N × d), lengths (N), labels (N). Every text is predicted by a fit on four of five folds, drawn label by
-    label; texts without a label (None, NaN) and labels with fewer texts than folds are left out and counted.
+    vectors (N × d), lengths (N), labels (N), groups (N): the document of each, where known. Every text is predicted by
+    a fit on four of five folds, drawn label by label; texts without a label (None, NaN) and labels with fewer texts
+    than folds are left out and counted.
     """
     units = unit_rows(vectors, "vectors")
     counted = as_lengths(lengths, len(units), "lengths")
@@ -441,17 +443,19 @@ def labels_by_length(
     strength = 0.5 if len(kinds) == 2 else 1.0
     predicted = predict_unseen(scaled, numbers, folds=FOLDS, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
     right = (predicted.labels == numbers).astype(np.float64)
+    units = chosen_units(len(kept), groups).of[kept]
     entropy = -(predicted.shares * np.log2(np.maximum(predicted.shares, 1e-300))).sum(axis=1)
     by_bin = length_bins(counted, bins, min_texts=min_texts)
     first = numbers == np.bincount(numbers).argmax()
     rows = []
     for number, label in enumerate(by_bin.labels):
         member = by_bin.of == number
-        accuracy = mean_estimate(right[member])
         floor = float(first[member].mean())
-        accuracy = Estimate(accuracy.value, accuracy.interval, floor, floor, floor)
-        rows.append(LabelRow(label, int(member.sum()), accuracy, mean_estimate(entropy[member])))
-    single, last = len(by_bin) == 1, by_bin.of == len(by_bin) - 1
+        accuracy = share_estimate(right[member], units=units[member], each="texts")
+        accuracy = replace(accuracy, floor=floor, floor_low=floor, floor_high=floor)
+        rows.append(LabelRow(label, int(member.sum()), accuracy, mean_estimate(entropy[member], units[member])))
+    single, shortest, longest = len(by_bin) == 1, by_bin.of == 0, by_bin.of == len(by_bin) - 1
+    sides = [None if groups is None else units[side] for side in (longest, shortest)]
     notes = [*by_bin.notes()]
     if rare := int((~kept & ~missing).sum()):
         notes.append(f"{rare:,} texts have a label with fewer than {FOLDS} texts and were left out.")
@@ -464,9 +468,9 @@ def labels_by_length(
         labels=len(kinds),
         dropped=int((~kept).sum()),
         folds=FOLDS,
-        accuracy=mean_estimate(right),
+        accuracy=share_estimate(right, units=units, each="texts"),
         bins=tuple(rows),
-        difference=Estimate(None) if single else difference_of_means(right[last], right[by_bin.of == 0]),
+        difference=Estimate(None) if single else difference_of_means(right[longest], right[shortest], *sides),
         converged=predicted.converged,
         notes=tuple(notes),
     )

@@ -12,25 +12,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from poolscope.capture.model import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.clouds import TokenClouds
 from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
-from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.layers.measure import centred_attention, cloud_moments, squared_norms
+from poolscope.extensions import service
 from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series, row_panels
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers import Array, Index
-from poolscope.numbers.cosines import grouped_cosines, largest_singular_values
-from poolscope.numbers.intervals import Estimate, mean_estimate
+from poolscope.numbers.cosines import grouped_cosines
+from poolscope.numbers.intervals import Estimate, chosen_units, mean_estimate
+from poolscope.numbers.moments import cloud_moments
 from poolscope.numbers.ranking import unit_rows
-
-# Tokens whose input embeddings are looked up at once.
-_LOOKUP = 2**16
 
 
 @dataclass(frozen=True)
@@ -98,110 +93,11 @@ def measure_texts(
     checked = check_texts(texts)
     encoder = as_encoder(model, **options)
     try:
-        opened = OpenModel(encoder)
-    except ModelError as error:
+        measured: MeasuredTexts = service("attention of every text")(encoder, checked, progress)
+    except ModelError as error:  # an architecture that capture does not know
         measured = _of_clouds(encoder, encoder.encode(checked, progress=progress)[-1])
         return replace(measured, notes=(f"The attention was not measured. {error}", *measured.notes))
-    return _of_passes(opened, checked, progress)
-
-
-def score_bound(n: int, score_variance: Array) -> Array:
-    """The published bound of σₐ, √(n / (2√(1 + e^{−2σ²})·(n − 1)^{3/2} + 1)), σ² the variance of the scores.
-
-    It rests on log-normal approximations and falls with n; measured values may lie above it.
-
-    >>> score_bound(10, np.array([0.0, 100.0])).round(4).tolist()
-    [0.3595, 0.4264]
-    """
-    return np.asarray(np.sqrt(n / (2 * np.sqrt(1 + np.exp(-2 * score_variance)) * (n - 1) ** 1.5 + 1)))
-
-
-def score_variances(A: NDArray[Any]) -> Array:
-    """Variance of the attention scores within a row, mean over rows, of every head (heads × n × n → heads).
-
-    Scores are known from the weights up to a number a row, log A = s − log Σ eˢ, which does not change their variance.
-    Entries of weight 0 (masked, or too small for the type) have no score and are left out.
-
-    >>> float(score_variances(np.array([[[0.5, 0.5], [0.5, 0.5]]]))[0])
-    0.0
-    """
-    seen = A > 0
-    scores = np.log(A, where=seen, out=np.zeros(A.shape))
-    count = seen.sum(axis=-1)
-    mean = scores.sum(axis=-1) / np.maximum(count, 1)
-    squares = (np.where(seen, scores - mean[..., None], 0.0) ** 2).sum(axis=-1)
-    rows = count > 1
-    variance = np.where(rows, squares / np.maximum(count - 1, 1), 0.0).sum(axis=-1)
-    return np.asarray(np.divide(variance, rows.sum(axis=-1), out=np.full(len(A), np.nan), where=rows.any(axis=-1)))
-
-
-def _of_passes(opened: OpenModel, texts: Sequence[str], progress: Progress | None) -> MeasuredTexts:
-    heads = opened.sites[-1].projections.heads
-    attention = AttentionNumbers(*(np.full((len(texts), heads), np.nan) for _ in range(4)))
-    spread, mean_square = np.empty(len(texts)), np.empty(len(texts))
-    lengths, truncated = (np.zeros(len(texts), dtype=np.int64) for _ in range(2))
-    vectors, pooling = np.empty((len(texts), 0)), TextPooling.of(opened.encoder)
-    with threadpool_limits(1, user_api="blas"):  # the batches share out the cores
-        for done in opened.run(
-            texts, lambda batch: _LastLayer(batch, attention), layers=[-1], parallel=True, progress=progress
-        ):
-            at = done.texts.positions
-            offsets = np.concatenate([[0], np.cumsum(done.texts.pooled.sum(axis=1))]).astype(np.int64)
-            moments = cloud_moments(done.output, offsets)
-            spread[at], mean_square[at] = moments.spread, moments.mean_square
-            pooled = pooling.vectors(done.output, offsets)
-            if not vectors.shape[1]:  # modules behind the pooling may change the dimension
-                vectors = np.empty((len(texts), pooled.shape[1]))
-            vectors[at] = pooled
-            lengths[at], truncated[at] = done.texts.lengths, done.texts.truncated
-    return MeasuredTexts(
-        card=opened.card,
-        vectors=vectors,
-        lengths=lengths,
-        truncated=truncated,
-        spread=spread,
-        mean_square=mean_square,
-        attention=attention,
-        words=_word_averages(opened, texts),
-        pooling_notes=pooling.notes,
-    )
-
-
-class _LastLayer:
-    """Takes the attention of one batch to pieces as soon as its last layer ends."""
-
-    def __init__(self, batch: TextBatch, numbers: AttentionNumbers) -> None:
-        self._batch = batch
-        self._numbers = numbers
-
-    def add(self, layer: LayerCapture) -> None:
-        weights, numbers = weights_to_numpy(layer.A), self._numbers
-        for row, (position, n) in enumerate(zip(self._batch.positions, self._batch.lengths, strict=True)):
-            if n == 1:  # a single token has no deviations
-                continue
-            centred = centred_attention(weights[row], int(n))
-            numbers.sigma_a[position] = largest_singular_values(centred)
-            numbers.frobenius[position] = squared_norms(centred) / (n - 1)
-            variance = score_variances(weights[row, :, :n, :n])
-            numbers.score_variance[position] = variance
-            numbers.bound[position] = score_bound(int(n), variance)
-
-
-def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
-    """Plain averages of the input word embeddings; special tokens count only where a text has no others."""
-    table = word_table(opened.encoder)
-    tokens = opened.encoder.plan(texts).tokens
-    special = np.isin(tokens.ids, list(opened.encoder.vocabulary.special_ids))
-    owner = np.repeat(np.arange(len(texts)), tokens.lengths)
-    alone = np.bincount(owner[~special], minlength=len(texts)) == 0
-    kept = ~special | alone[owner]
-    ids, owner = tokens.ids[kept], owner[kept]
-    sums = np.zeros((len(texts), table.shape[1]))
-    for start in range(0, len(ids), _LOOKUP):
-        part = np.s_[start : start + _LOOKUP]
-        first = np.flatnonzero(np.diff(owner[part], prepend=-1))
-        sums[owner[part][first]] += np.add.reduceat(table[ids[part]], first, dtype=np.float64)
-    return sums / np.bincount(owner, minlength=len(texts))[:, None]
+    return measured
 
 
 def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
@@ -308,8 +204,10 @@ class LengthMechanism(LengthPart):
         return (*words, *self.notes)
 
 
-def length_mechanism(measured: MeasuredTexts, profile: LengthProfile) -> LengthMechanism:
-    """What a pass saw, by the bins of the profile of the same texts."""
+def length_mechanism(
+    measured: MeasuredTexts, profile: LengthProfile, documents: Sequence[Any] | None = None
+) -> LengthMechanism:
+    """What a pass saw, by the bins of the profile of the same texts; `documents`: that of each text, where known."""
     groups, count = profile.assignment, len(profile.bins)
     if groups is None or len(groups) != len(measured.lengths):
         raise InputError(
@@ -317,10 +215,11 @@ def length_mechanism(measured: MeasuredTexts, profile: LengthProfile) -> LengthM
             f"{len(measured.lengths)}; both must be of the same texts. Make the profile from the vectors of the pass."
         )
     words, words_slope = [_NOTHING] * count, _NOTHING
+    units = chosen_units(len(groups), documents)
     if measured.words is not None:
-        cosines = grouped_cosines(unit_rows(measured.words, "averages of input embeddings"), groups, count)
+        cosines = grouped_cosines(unit_rows(measured.words, "averages of input embeddings"), groups, count, units)
         words = [cosine.estimate for cosine in cosines]
-        words_slope = bin_slope(cosines, np.log2(np.maximum(measured.lengths, 1)), groups)
+        words_slope = bin_slope(cosines, np.log2(np.maximum(measured.lengths, 1)), groups, units)
     rows = []
     for number, row in enumerate(profile.bins):
         member = groups == number
@@ -329,16 +228,16 @@ def length_mechanism(measured: MeasuredTexts, profile: LengthProfile) -> LengthM
             MechanismRow(
                 label=row.label,
                 texts=row.texts,
-                **_attention(measured.attention, member),
-                high_frequency=mean_estimate(spread),
-                concentration_ratio=mean_estimate(spread / measured.mean_square[member]),
+                **_attention(measured.attention, member, units.of),
+                high_frequency=mean_estimate(spread, units.of[member]),
+                concentration_ratio=mean_estimate(spread / measured.mean_square[member], units.of[member]),
                 words=words[number],
             )
         )
     return LengthMechanism(tuple(rows), profile.slope, words_slope, measured.notes)
 
 
-def _attention(measured: AttentionNumbers | None, member: NDArray[np.bool_]) -> dict[str, Estimate]:
+def _attention(measured: AttentionNumbers | None, member: NDArray[np.bool_], units: Index) -> dict[str, Estimate]:
     names = ("sigma_a", "bound", "frobenius", "score_variance", "bound_fails")
     if measured is None:
         return dict.fromkeys(names, _NOTHING)
@@ -346,12 +245,13 @@ def _attention(measured: AttentionNumbers | None, member: NDArray[np.bool_]) -> 
     values["bound_fails"] = np.where(
         np.isnan(values["sigma_a"]), np.nan, (values["sigma_a"] > values["bound"]).astype(np.float64)
     )
-    return {name: mean_estimate(_over_heads(numbers)) for name, numbers in values.items()}
+    return {name: _over_heads(numbers, units[member]) for name, numbers in values.items()}
 
 
-def _over_heads(values: Array) -> Array:
+def _over_heads(values: Array, units: Index) -> Estimate:
     """Mean over heads of the texts that have the number (more than one token)."""
-    return np.asarray(values[np.isfinite(values).all(axis=1)].mean(axis=1))
+    known = np.isfinite(values).all(axis=1)
+    return mean_estimate(values[known].mean(axis=1), units[known])
 
 
 def _change(first: Estimate, last: Estimate) -> str:

@@ -18,14 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.charts import short_name
 from poolscope.encoders import Progress, TokenEncoder
 from poolscope.encoders.batching import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series
 from poolscope.numbers.cosines import PairCosine, pair_cosine
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval
+from poolscope.numbers.intervals import Estimate, left_out_estimate
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import shuffled_order
+from poolscope.show.charts import short_name
 from poolscope.texts.records import draw
 
 DOCUMENTS = 64
@@ -145,8 +146,8 @@ class LengthNulls(LengthPart):
         if self.explained is not None:
             told, reach = _percent(self.explained), last.excess.interval
             unsure = told != "100%" and reach is not None and reach.low <= 0 <= reach.high
-            doubt = ", which cannot be told from all of it" if unsure else ""
-            words.append(f"In these chunks plain averaging gives {told} of that rise{doubt}.")
+            doubt = " (within chance, all of it)" if unsure else ""
+            words.append(f"Plain averaging of chunks reproduces {told} of that rise{doubt}.")
         if self.other is not None:
             words.append(
                 f"In chunks of {self.other.tokens // self.other.chunks} tokens instead of {self.chunk}, averages of "
@@ -198,7 +199,7 @@ def length_nulls(
             f"max_length: received a limit of {inputs.limit} tokens, in which two chunks of {size} have no room: "
             f"{2 * size} or more are needed. Raise the limit, or give a shorter chunk."
         )
-    rows = inputs.content(texts)
+    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
     totals = _totals(inputs, [len(row) for row in rows], size)
     chosen = draw([row for row in rows if len(row) >= _needed(inputs, totals[-1], size)], documents, seed=seed)
     run = _Run(inputs, chosen, size, progress)
@@ -400,7 +401,7 @@ def truncation_probe(
     At most `most_texts` texts that are long enough for the longest cut; the cuts go as far as 20 texts reach.
     """
     inputs = as_inputs(encoder)
-    rows = inputs.content(texts)
+    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
     if _longest(inputs) < 2 * SHORTEST:
         raise InputError(
             f"max_length: received a limit of {_longest(inputs)} tokens; that is too short to cut texts at two "
@@ -468,7 +469,7 @@ def join_probe(
     model's doing.
     """
     inputs = as_inputs(encoder)
-    rows = inputs.content(texts)
+    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
     short = [row for row in rows if 0 < len(row) <= np.quantile([len(row) for row in rows], _SHORT)]
     limit = _longest(inputs)
     fitting = (limit - inputs.added) / max(float(np.mean([len(row) for row in short])), 1.0) if short else 0
@@ -515,5 +516,5 @@ def _probe(
     places = np.log2([row.tokens for row in rows])
     weights = (places - places.mean()) / ((places - places.mean()) ** 2).sum()
     slope = float(weights @ [cosine.value for cosine in cosines])
-    interval = leave_one_out_interval(slope, weights @ np.stack([cosine.without for cosine in cosines]))
-    return LengthProbe(name, meaning, texts, tuple(rows), Estimate(slope, interval), encoded)
+    found = left_out_estimate(slope, weights @ np.stack([cosine.without for cosine in cosines]))
+    return LengthProbe(name, meaning, texts, tuple(rows), found, encoded)

@@ -1,7 +1,7 @@
 """Length collapse: do long texts look alike? Vectors and lengths in, a profile by length bin out.
 
-The symptoms are those of Zhou et al. (ACL 2025); intervals are over texts, and every number carries a floor, the same
-statistic with the lengths shuffled among the texts.
+The symptoms are those of Zhou et al. (ACL 2025). Intervals are over documents where they are known, else over texts.
+Every number carries a floor, the same statistic with the lengths shuffled among the texts, whole documents at a time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,20 @@ from poolscope.numbers.cosines import (
     pair_cosine,
     rank_estimate,
 )
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval, mean_estimate, with_floor
+from poolscope.numbers.intervals import (
+    Estimate,
+    Units,
+    chosen_units,
+    left_out_estimate,
+    mean_estimate,
+    signed,
+    with_floor,
+)
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
+from poolscope.numbers.streaming import marks_of, row_marks
 from poolscope.results import bulk, origin, plain, provenance
 from poolscope.surface import as_array, as_lengths
+from poolscope.texts.groups import checked_groups
 
 SHUFFLES = 200
 NEIGHBOURS = 10
@@ -74,7 +84,7 @@ class LengthProfile(LengthPart):
     """Do long texts look alike? Statistics by length bin, and the slope per doubling.
 
     `slope`: change of the mean pairwise cosine per doubling of the length, the least-squares line through the bins
-    weighted by their texts, with its interval over texts and as floor the slopes of shuffled lengths (no value where
+    weighted by their texts, with its interval and as floor the slopes of shuffled lengths (no value where
     there is a single bin, or all lengths are the same). `doublings` is log₂ of the length of the longest tenth over
     that of the shortest (quantiles 0.9 and 0.1); `cosine_deviation` the standard deviation of the cosine over all
     pairs; `assignment` the bin of every text.
@@ -114,16 +124,14 @@ class LengthProfile(LengthPart):
     def seen(self) -> tuple[str, ...]:
         """Whether the cosine goes with the length."""
         if self.slope.value is None:
-            return ("All texts fall into one bin of lengths, so that nothing can be said of length.",)
+            return ("All texts fall into one bin of lengths, so length cannot be compared.",)
         reach = self.slope.interval
         if reach is None or reach.low <= 0 <= reach.high:
-            return (
-                f"That the mean cosine goes with the length cannot be told from chance ({self.slope} per doubling).",
-            )
+            return (f"Length makes no measurable difference: the mean cosine changes by {self.slope} per doubling.",)
         more = "more" if self.slope.value > 0 else "less"
         return (
-            f"Texts look {more} alike the longer they are: the mean cosine of two changes by "
-            f"{self.slope.value:+z.3f} per doubling.",
+            f"Longer texts look {more} alike: their mean cosine changes by {signed(self.slope.value)} "
+            f"with each doubling of length.",
         )
 
     def __repr__(self) -> str:
@@ -141,6 +149,8 @@ def length_profile(
     vectors: ArrayLike,
     lengths: ArrayLike,
     *,
+    groups: Sequence[Any] | None = None,
+    texts: Sequence[str] | None = None,
     bins: int | Sequence[float] | None = None,
     min_texts: int = MIN_TEXTS,
     shuffles: int = SHUFFLES,
@@ -151,8 +161,7 @@ def length_profile(
     """Mean pairwise cosine, distance from the centre, norm, effective rank and neighbours by length bin; the slope.
 
     No N × N matrix is kept. Of more than 10,000 texts, cosines, norms and the slope come from sums over all of them, in
-    one pass; distances, effective ranks and neighbours are those of 10,000 drawn ones, and a note says so. What the
-    numbers mean says `poolscope.length_verdicts`.
+    one pass; distances, effective ranks and neighbours are those of 10,000 drawn ones, and a note says so.
 
     Parameters
     ----------
@@ -160,6 +169,11 @@ def length_profile(
         The vectors of the texts (N × d), of any embedding model.
     lengths
         The length of each text (N), in `unit`.
+    groups
+        The document of each text, where it is known: intervals are then over documents, and lengths are shuffled
+        whole documents at a time.
+    texts
+        The texts, if at hand: what is drawn then goes by their words, without them by the vectors.
     bins
         None for as many bins of equal numbers of texts as can have `min_texts`, up to 20: a wide bin, such as 0–50,
         has a lower cosine for that alone. A number of quantile bins, or edges.
@@ -201,30 +215,46 @@ def length_profile(
     counts = as_lengths(lengths, len(table), "lengths")
     if len(table) < 3:
         raise InputError(f"vectors: received {len(table)}; a profile by length needs at least 3 texts.")
+    if texts is not None and len(texts) != len(table):
+        raise InputError(f"texts: received {len(texts)} for {len(table)} vectors; needed: one a vector.")
+    documents = None if groups is None else checked_groups(groups, len(table))
     shuffles = whole_number(shuffles, "shuffles", least=20, most=10**6)
     neighbours, seed = whole_number(neighbours, "neighbours"), whole_number(seed, "seed", least=0)
     settings = {"bins": bins, "min_texts": min_texts, "shuffles": shuffles, "neighbours": neighbours, "seed": seed}
-    narrow = narrow_edges(*np.unique(counts, return_counts=True), min_texts=min_texts) if bins is None else bins
-    by_bin = length_bins(counts, narrow, min_texts=min_texts)
+    marks = row_marks(table, texts)
+    known = None if documents is None else marks_of(documents)
     if len(table) > MOST_TEXTS:
-        return _of_many(table, counts, by_bin, unit=unit, settings=settings)
-    random = np.random.default_rng(seed)
-    logs = np.log2(np.maximum(counts, 1))
-    measured = BinMeasures(table, by_bin, shuffles=shuffles, random=random)
-    units, norms = measured.units, measured.norms
+        return _of_many(table, counts, marks, known, unit=unit, settings=settings)
+    unit_rows(table, "vectors")  # which names a row without a direction by its place in the file
+    # Everything is drawn in an order that hangs on the words, so that the order of the file changes nothing.
+    order = np.argsort(marks, kind="stable")
+    known = None if known is None else known[order]
+    profile = profile_in_order(table[order], counts[order], known, unit=unit, settings=settings)
+    return replace(profile, assignment=_bins(counts, settings).of)
+
+
+def profile_in_order(
+    vectors: NDArray[Any], lengths: Index, documents: Index | None, *, unit: str, settings: Mapping[str, Any]
+) -> LengthProfile:
+    """The profile of texts that stand in the order in which they are drawn."""
+    by_bin = _bins(lengths, settings)
+    units = chosen_units(len(vectors), documents)
+    random = np.random.default_rng(settings["seed"])
+    logs = np.log2(np.maximum(lengths, 1))
+    measured = BinMeasures(vectors, by_bin, units, shuffles=settings["shuffles"], random=random)
     sizes = by_bin.counts.astype(np.float64)
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
-    slope = bin_slope(measured.cosines, logs, by_bin.of)
+    slope = bin_slope(measured.cosines, logs, by_bin.of, units)
     chance = line_slopes(measured.shuffled_cosines, places, sizes)
     low, high = np.quantile(logs, [0.1, 0.9])
     return LengthProfile(
-        bins=measured.rows(places, neighbours=min(neighbours, len(units) - 2), random=random),
-        texts=len(units),
-        dimension=units.shape[1],
+        bins=measured.rows(places, neighbours=min(settings["neighbours"], len(vectors) - 2), random=random),
+        texts=len(vectors),
+        dimension=vectors.shape[1],
         unit=unit,
-        notes=(*by_bin.notes(), *normalised_note(float(np.ptp(norms)), float(norms.mean()))),
-        mean_cosine=pair_cosine(units).value,
-        cosine_deviation=cosine_deviation(units),
+        notes=(*by_bin.notes(), *normalised_note(float(np.ptp(measured.norms)), float(measured.norms.mean()))),
+        mean_cosine=pair_cosine(measured.unit).value,
+        cosine_deviation=cosine_deviation(measured.unit),
         doublings=float(high - low),
         slope=with_floor(slope, chance),
         assignment=by_bin.of,
@@ -232,15 +262,26 @@ def length_profile(
     )
 
 
+def _bins(lengths: Index, settings: Mapping[str, Any]) -> LengthBins:
+    bins, min_texts = settings["bins"], settings["min_texts"]
+    narrow = narrow_edges(*np.unique(lengths, return_counts=True), min_texts=min_texts) if bins is None else bins
+    return length_bins(lengths, narrow, min_texts=min_texts)
+
+
 def _of_many(
-    vectors: NDArray[Any], lengths: Index, bins: LengthBins, *, unit: str, settings: dict[str, Any]
+    vectors: NDArray[Any],
+    lengths: Index,
+    marks: Index,
+    documents: Index | None,
+    *,
+    unit: str,
+    settings: dict[str, Any],
 ) -> LengthProfile:
     """The profile from sums over all texts and a draw of them; the bins are those of `length_bins`."""
     from poolscope.metrics.length.streamed import profile_finish, sums_of
-    from poolscope.numbers.streaming import marks_of
 
-    marks = marks_of(map(str, range(len(lengths))))
-    sums = sums_of(vectors, lengths, marks, bins=bins.edges, most=MOST_TEXTS)
+    bins = _bins(lengths, settings)
+    sums = sums_of(vectors, lengths, marks, documents=documents, bins=bins.edges, most=MOST_TEXTS)
     chosen = {name: settings[name] for name in ("shuffles", "neighbours", "seed")}
     profile = profile_finish(sums, min_texts=1, unit=unit, **chosen)
     origin = {**profile.provenance, "settings": plain({**settings, "drawn": len(sums.draw)})}
@@ -262,24 +303,26 @@ def normalised_note(spread: float, size: float) -> tuple[str, ...]:
 
 
 class BinMeasures:
-    """All vectors with their bins, and the bins after every shuffle (shuffles × N)."""
+    """All vectors with their bins and units, and the bins after every shuffle (shuffles × N)."""
 
-    def __init__(self, vectors: NDArray[Any], bins: LengthBins, *, shuffles: int, random: np.random.Generator) -> None:
-        self.bins = bins
-        self.units = units = unit_rows(vectors, "vectors")
+    def __init__(
+        self, vectors: NDArray[Any], bins: LengthBins, units: Units, *, shuffles: int, random: np.random.Generator
+    ) -> None:
+        self.bins, self.units = bins, units
+        self.unit = unit = unit_rows(vectors, "vectors")
         self.norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
-        self.shuffled = shuffled = np.stack([bins.of[random.permutation(len(units))] for _ in range(shuffles)])
-        self.cosines = grouped_cosines(units, bins.of, len(bins))
+        self.shuffled = shuffled = np.stack([bins.of[units.shuffled(random)] for _ in range(shuffles)])
+        self.cosines = grouped_cosines(unit, bins.of, len(bins), units)
         # Sums of what differs from the mean keep their digits where all vectors point much the same way.
-        centre = units.mean(axis=0)
-        sums = group_sums(units - centre, shuffled, len(bins)) + bins.counts[:, None] * centre.astype(np.float64)
+        centre = unit.mean(axis=0)
+        sums = group_sums(unit - centre, shuffled, len(bins)) + bins.counts[:, None] * centre.astype(np.float64)
         self.shuffled_cosines = mean_cosines(sums, bins.counts.astype(np.float64))
 
     def rows(self, places: Array, *, neighbours: int, random: np.random.Generator) -> tuple[BinProfile, ...]:
         """Every statistic of every bin."""
-        centre = self.units.mean(axis=0, dtype=np.float64)
-        distances = np.linalg.norm(self.units - centre, axis=1)
-        nearest, _ = nearest_neighbours(self.units, neighbours + 1)
+        centre = self.unit.mean(axis=0, dtype=np.float64)
+        distances = np.linalg.norm(self.unit - centre, axis=1)
+        nearest, _ = nearest_neighbours(self.unit, neighbours + 1)
         together = neighbour_shares(nearest, self.bins.of, len(self.bins))
         ranks = self._ranks(random)
         floors = [self._chance(values) for values in (distances, self.norms)]
@@ -287,6 +330,7 @@ class BinMeasures:
         rows = []
         for number, label in enumerate(self.bins.labels):
             member = self.bins.of == number
+            own = self.units.of[member]
             rows.append(
                 BinProfile(
                     label=label,
@@ -295,13 +339,20 @@ class BinMeasures:
                     texts=int(member.sum()),
                     mean_length=float(2 ** places[number]),
                     cosine=with_floor(self.cosines[number].estimate, self.shuffled_cosines[:, number]),
-                    distance=with_floor(mean_estimate(distances[member]), floors[0][:, number]),
-                    norm=with_floor(mean_estimate(self.norms[member]), floors[1][:, number]),
-                    effective_rank=ranks[number],
-                    same_bin_neighbours=with_floor(together[number], neighbour_floor[:, number]),
+                    distance=with_floor(mean_estimate(distances[member], own), floors[0][:, number]),
+                    norm=with_floor(mean_estimate(self.norms[member], own), floors[1][:, number]),
+                    effective_rank=self._of_texts(ranks[number]),
+                    same_bin_neighbours=with_floor(self._of_texts(together[number]), neighbour_floor[:, number]),
                 )
             )
         return tuple(rows)
+
+    def _of_texts(self, estimate: Estimate) -> Estimate:
+        """An estimate whose interval leaves out texts: where these are of documents, it has none."""
+        if estimate.value is None or self.units.name == "texts":
+            return estimate
+        why = "no interval: it would be over texts, and documents are the units"
+        return replace(estimate, interval=None, no_interval=why)
 
     def _chance(self, values: Array) -> Array:
         """Mean of some values by bin after every shuffle (shuffles × bins)."""
@@ -320,15 +371,15 @@ class BinMeasures:
         """Effective rank of as many texts in every bin, and of as many texts of any length."""
         enough = self.bins.counts[self.bins.counts >= min(MIN_TEXTS, int(self.bins.counts.max()))]
         size = min(_RANK_TEXTS, int(enough.min()))
-        draws = [random.choice(len(self.units), size, replace=False) for _ in range(_RANK_DRAWS)]
-        chance = np.array([effective_rank(self.units[drawn]) for drawn in draws])
+        draws = [random.choice(len(self.unit), size, replace=False) for _ in range(_RANK_DRAWS)]
+        chance = np.array([effective_rank(self.unit[drawn]) for drawn in draws])
         ranks = []
         for number, count in enumerate(self.bins.counts):
             if count < size or size < 3:
                 ranks.append(Estimate(None))
                 continue
             drawn = random.choice(np.flatnonzero(self.bins.of == number), size, replace=False)
-            ranks.append(with_floor(rank_estimate(self.units[drawn]), chance))
+            ranks.append(with_floor(rank_estimate(self.unit[drawn]), chance))
         return ranks
 
 
@@ -360,38 +411,41 @@ def neighbour_shares(nearest: Index, of: Index, bins: int) -> list[Estimate]:
             continue
         value = float(sums[number] / (size * k))
         spared = without[:, number] / (np.maximum(left[:, number], 1) * k)
-        shares.append(Estimate(value, leave_one_out_interval(value, spared) if size > 1 else None))
+        shares.append(left_out_estimate(value, spared))
     return shares
 
 
 # -- the slope ----------------------------------------------------------------------------------------------------
 
 
-def bin_slope(cosines: Sequence[PairCosine], log_lengths: Array, groups: Index) -> Estimate:
+def bin_slope(cosines: Sequence[PairCosine], log_lengths: Array, groups: Index, units: Units | None = None) -> Estimate:
     """Slope of the line through the mean cosine of every bin over its mean log₂ length, bins weighted by their texts.
 
-    Without text i only the bin of i changes (its weight, mean length and mean cosine), so that the slopes without each
-    text in turn cost one step a text. Bins with fewer than three texts, which have no cosine without one, are left out.
-    No value where all lengths are the same.
+    Without a unit only its bins change (their weight, mean length and mean cosine), so that the slopes without each
+    unit in turn cost one step for every bin it is in. Bins with fewer than three texts are left out, and so is what a
+    unit leaves of a bin where that is no pair. No value where all lengths are the same.
     """
+    units = units or chosen_units(len(groups))
     sizes = np.bincount(groups, minlength=len(cosines)).astype(np.float64)
     used = np.flatnonzero(sizes >= 3)
     if len(used) < 2:
         return Estimate(None)
-    kept = np.isin(groups, used)
-    own, x = groups[kept], log_lengths[kept]
-    places = np.bincount(groups, log_lengths, len(cosines)) / np.maximum(sizes, 1)
-    heights = np.array([cosine.value for cosine in cosines])
-    moments = _line_moments(sizes[used], places[used], heights[used]).sum(axis=1)
-    without_cosine = np.empty(len(x))
-    for group in used:
-        without_cosine[own == group] = cosines[int(group)].without
-    before = _line_moments(sizes[own], places[own], heights[own])
-    after = _line_moments(sizes[own] - 1, (sizes[own] * places[own] - x) / (sizes[own] - 1), without_cosine)
+    totals = np.bincount(groups, log_lengths, len(cosines))
+    moments, changes, left_out = np.zeros(5), np.zeros((5, len(units))), np.zeros(len(units))
+    for number in used:
+        cosine, size, total = cosines[int(number)], sizes[number], totals[number]
+        whole = _line_moments(size, total / size, cosine.value)
+        inside = groups == number
+        own = np.bincount(units.of[inside], log_lengths[inside], len(units))[cosine.units]
+        left = size - cosine.sizes
+        pairs = left >= 2
+        rest = np.zeros((5, len(left)))
+        rest[:, pairs] = _line_moments(left[pairs], (total - own[pairs]) / left[pairs], cosine.without[pairs])
+        moments += whole
+        changes[:, cosine.units] += rest - whole[:, None]
+        left_out[cosine.units] += cosine.sizes
     slope = float(_slope(moments))
-    if np.isnan(slope):
-        return Estimate(None)
-    return Estimate(slope, leave_one_out_interval(slope, _slope(moments[:, None] - before + after)))
+    return left_out_estimate(slope, _slope(moments[:, None] + changes), left_out, unit=units.name)
 
 
 def line_slopes(cosines: Array, log_lengths: Array, sizes: Array) -> Array:
@@ -404,7 +458,7 @@ def line_slopes(cosines: Array, log_lengths: Array, sizes: Array) -> Array:
     return _slope(_line_moments(weights, places, heights).sum(axis=2))
 
 
-def _line_moments(weight: Array, x: Array, y: Array) -> Array:
+def _line_moments(weight: Array, x: Array, y: Array | float) -> Array:
     return np.stack([weight, weight * x, weight * y, weight * x * x, weight * x * y])
 
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from poolscope.charts import short_name
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import as_progress, check_texts, resolve_prompt
 from poolscope.encoders.batching import TokenInputs
@@ -28,6 +27,7 @@ from poolscope.metrics.length.probes import (
 from poolscope.metrics.length.profile import LengthProfile, length_profile
 from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
+from poolscope.show.charts import short_name
 from poolscope.texts import Pairs
 
 _Part = TypeVar("_Part")
@@ -122,7 +122,7 @@ def length_report(
 
     Profile, mechanism and labels come from one pass over the texts. Null models, probes and the search need inputs of
     their own, encoded after it; samples bound what they cost, and `encoded_tokens` says what it was. A part that cannot
-    be measured is left out with its reason. What the numbers mean says `poolscope.length_verdicts`.
+    be measured is left out with its reason.
 
     Parameters
     ----------
@@ -135,7 +135,8 @@ def length_report(
     pairs
         Queries with their documents (`read_pairs`): who wins a search, and from where.
     groups
-        The document of each text, where it is known: sentences of one document are then a kind of their own.
+        The document of each text, where it is known: intervals are then over documents, and sentences of one document
+        are a kind of their own.
     bins
         None for up to 20 bins of equal numbers of texts for the profile, and for search and labels widths of 50 (fifths
         where few texts have 100 tokens); a number of quantile bins, or edges, for all.
@@ -176,22 +177,24 @@ def length_report(
     if len(measured.lengths) != len(texts):
         raise InputError(f"measured: received {len(measured.lengths)} texts for {len(texts)}; measure the same texts.")
     settings: dict[str, Any] = {"bins": bins, "min_texts": min_texts, "seed": seed}
-    profile = length_profile(measured.vectors, measured.lengths, **settings)
+    profile = length_profile(measured.vectors, measured.lengths, groups=groups, texts=texts, **settings)
     parts: dict[str, Any] = {}
     notes = [*measured.pooling_notes]
     if labels is not None:
-        parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, **settings)
+        parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, groups=groups, **settings)
     if probes:
         parts |= _probes(encoder, texts, measured, seed, progress, notes)
         parts["shift"] = _attempt(
             "The change of subject was", lambda: _shift(encoder, texts, measured, groups, seed, progress), notes
         )
     if pairs is not None:
-        parts |= _search(encoder, _query_encoder(model, encoder, options), pairs, settings, progress, notes)
+        asking = _query_encoder(model, encoder, options)
+        known = measured if list(pairs.documents.texts) == list(texts) else None
+        parts |= _search(encoder, asking, pairs, known, settings, progress, notes)
     return LengthReport(
         profile=profile,
         model=measured.card.to_dict(),
-        mechanism=length_mechanism(measured, profile),
+        mechanism=length_mechanism(measured, profile, groups),
         texts_truncated=int((measured.truncated > 0).sum()),
         notes=tuple(notes),
         **parts,
@@ -257,13 +260,15 @@ def _search(
     encoder: TokenEncoder,
     asking: TokenEncoder,
     pairs: Pairs,
+    known: MeasuredTexts | None,
     settings: Mapping[str, Any],
     progress: Progress | None,
     notes: list[str],
 ) -> dict[str, Any]:
+    """Who wins a search, and from where; `known`: the documents, where they are the texts that were measured."""
     relevant = pairs.index if pairs.labels is None else pairs.index[pairs.labels > 0]
     queries = measure_texts(asking, pairs.queries.texts, progress=progress)
-    documents = measure_texts(encoder, pairs.documents.texts, progress=progress)
+    documents = measure_texts(encoder, pairs.documents.texts, progress=progress) if known is None else known
     relevant = np.unique(relevant, axis=0)
     retrieval = _attempt(
         "Retrieval by length was",

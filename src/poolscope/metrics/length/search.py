@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,16 +20,18 @@ from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel, Series, length_bins, row_panels, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
-    bootstrap_interval,
-    bounded_interval,
+    chosen_units,
     difference_of_means,
-    paired_interval,
+    mean_estimate,
+    paired_difference,
     share_estimate,
     with_floor,
 )
-from poolscope.numbers.ranking import Ranking, discount, rank_documents, unit_rows, wrong_above
+from poolscope.numbers.ranking import Ranking, discount, over_places, rank_documents, unit_rows, wrong_above
+from poolscope.numbers.streaming import row_marks, shuffled_order
 from poolscope.surface import as_lengths
 from poolscope.texts import Pairs
+from poolscope.texts.groups import checked_groups
 
 SHUFFLES = 200
 FIFTH = 0.2
@@ -139,6 +140,7 @@ def retrieval_by_length(
     k: int = 10,
     truncated: ArrayLike | None = None,
     counted: ArrayLike | None = None,
+    groups: Sequence[Any] | None = None,
     shuffles: int = SHUFFLES,
     seed: int = 0,
 ) -> LengthRetrieval:
@@ -147,8 +149,8 @@ def retrieval_by_length(
     queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N) and, where
     known, how many tokens were cut off each (`truncated`): the shortest and the longest fifth go by the whole length,
     bins by what the model saw. `counted`: rows of `relevant` whose ranks count (None: all); the others are no wrong
-    answers either. Intervals are bootstraps over queries; floors come from shuffling the lengths among the
-    documents.
+    answers either. `groups`: what each document is a chunk of, where known. Intervals are over queries; floors come
+    from shuffling the lengths among the documents, whole groups at a time.
     """
     ranking = rank_documents(queries, documents, relevant, k=k)
     count = len(np.asarray(documents))
@@ -156,7 +158,8 @@ def retrieval_by_length(
     if count <= k:
         raise InputError(f"documents: received {count} for the first k = {k} places; more documents than k are needed.")
     by_bin = length_bins(seen, bins, min_texts=min_texts)
-    tally = _Tally(ranking, count, counted=counted, shuffles=shuffles, seed=seed)
+    orders = _shuffles(np.asarray(documents), groups, shuffles, seed)
+    tally = _Tally(ranking, count, orders, counted=counted)
     whole = seen if truncated is None else seen + as_lengths(truncated, count, "truncated")
     low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])
     short, long = whole <= low, whole >= high
@@ -167,7 +170,7 @@ def retrieval_by_length(
         )
     elif not tally.answers:
         unjudged = f"none of the first {k} places is taken by a document that is not relevant"
-    gap = difference_of_means(tally.hits(short), tally.hits(long), unit="queries")
+    gap = difference_of_means(tally.hits(short), tally.hits(long), each="queries")
     sets = [*(by_bin.of == number for number in range(len(by_bin.labels))), short, long]
     above = wrong_above(queries, documents, relevant, np.stack(sets, axis=1))
     costs = [tally.cost(member, above[0], above[1][:, number]) for number, member in enumerate(sets)]
@@ -186,25 +189,38 @@ def retrieval_by_length(
     )
 
 
+def _shuffles(
+    documents: NDArray[Any], groups: Sequence[Any] | None, shuffles: int, seed: int
+) -> list[NDArray[np.int64]]:
+    """Which document comes to the place of each, in every shuffle; drawn in the order of their marks."""
+    order = np.argsort(row_marks(documents), kind="stable")
+    units = chosen_units(len(order), None if groups is None else np.asarray(checked_groups(groups, len(order)))[order])
+    random, dealt = np.random.default_rng(seed), []
+    for _ in range(shuffles):
+        places = np.empty_like(order)
+        places[order] = order[units.shuffled(random)]
+        dealt.append(places)
+    return dealt
+
+
 class _Tally:
     """Relevant documents, ranked among the others, and answers that are not relevant, to be counted by document set."""
 
     def __init__(
-        self, ranking: Ranking, documents: int, *, counted: ArrayLike | None, shuffles: int, seed: int
+        self, ranking: Ranking, documents: int, orders: Sequence[NDArray[np.int64]], *, counted: ArrayLike | None
     ) -> None:
         self.ranking = ranking
-        self._counted = np.ones(len(ranking.rank), bool)
+        self._counted = np.ones(len(ranking.query), bool)
         if counted is not None:
-            self._counted = np.isin(np.arange(len(ranking.rank)), counted)
+            self._counted = np.isin(np.arange(len(ranking.query)), counted)
         self.k = ranking.top.shape[1]
         self.documents = documents
-        self.rank = _rank_among_others(ranking)
+        self.alone = ranking.among_irrelevant()
         judged = ranking.query * documents + ranking.document
         keys = np.arange(ranking.queries)[:, None] * documents + ranking.top
         self._wrong = ~np.isin(keys, judged)
         self._per_query = np.bincount(ranking.query, minlength=ranking.queries)
-        random = np.random.default_rng(seed)
-        self._orders = [random.permutation(documents) for _ in range(shuffles)]
+        self._orders = orders
 
     @property
     def answers(self) -> int:
@@ -213,7 +229,7 @@ class _Tally:
 
     def hits(self, member: NDArray[np.bool_]) -> Array:
         """Found within the first k, one number a query with a relevant document in the set."""
-        return self._by_query(member, (self.rank <= self.k).astype(np.float64))
+        return self._by_query(member, self._worth(np.ones(self.k)))
 
     def cost(self, member: NDArray[np.bool_], above: NDArray[np.int64], inside: NDArray[np.int64]) -> Estimate:
         """What the set takes from relevant documents outside it. `above`: wrong documents at or above each, `inside`:
@@ -229,13 +245,11 @@ class _Tally:
         changes = self._by_query(~member, gain)
         if not len(changes):
             return Estimate(None)
-        # A hit more or less, and a chance: no query gains or loses more than itself, and most of them nothing at all.
-        return Estimate(float(changes.mean()), bounded_interval(changes, -1.0, 1.0, unit="queries"))
+        return mean_estimate(changes, each="queries")
 
     def row(self, label: str, member: NDArray[np.bool_], cost: Estimate) -> RetrievalRow:
         """Everything of one set of documents."""
-        rank, near = self.rank, self.rank <= self.k
-        gain = np.where(near, 1 / discount(rank), 0.0)
+        places = np.arange(1, self.k + 1)
         expected = self._expected(member)
         shares = self._shares(member)
         share = _over_queries(shares)
@@ -247,14 +261,18 @@ class _Tally:
             documents=int(member.sum()),
             queries=len(self.hits(member)),
             hit=share_estimate(self.hits(member)),
-            ndcg=_over_queries(self._by_query(member, gain)),
-            mrr=_over_queries(self._by_query(member, np.where(near, 1 / rank, 0.0))),
-            rank=_over_queries(self._by_query(member, rank)),
+            ndcg=_over_queries(self._by_query(member, self._worth(1 / discount(places)))),
+            mrr=_over_queries(self._by_query(member, self._worth(1 / places))),
+            rank=_over_queries(self._by_query(member, self.alone.rank)),
             share=share,
             expected=expected,
             ratio=with_floor(share.scaled(1 / expected) if expected > 0 else Estimate(None), chance),
             cost=cost,
         )
+
+    def _worth(self, by_place: Array) -> Array:
+        """What the place of each relevant document is worth, mean over the orders of its ties."""
+        return over_places(by_place, self.alone.above, self.alone.ties) / self.alone.ties
 
     def _shares(self, member: NDArray[np.bool_]) -> Array:
         """Share of the set among the answers that are not relevant, one number a query that has such answers."""
@@ -276,17 +294,6 @@ class _Tally:
         counts = np.bincount(owners, minlength=self.ranking.queries)
         sums = np.bincount(owners, values[inside], self.ranking.queries)
         return np.asarray(sums[counts > 0] / counts[counts > 0])
-
-
-def _rank_among_others(ranking: Ranking) -> Array:
-    """The rank of each relevant document with the other relevant ones of its query left out."""
-    ranks = np.empty(len(ranking.rank))
-    order = np.lexsort((ranking.rank, ranking.query))
-    for start, stop in pairwise(np.searchsorted(ranking.query[order], np.arange(ranking.queries + 1))):
-        own = ranking.rank[order[start:stop]]
-        before, through = (np.searchsorted(own, own, side=side) for side in ("left", "right"))
-        ranks[order[start:stop]] = own - before - (through - before - 1) / 2
-    return ranks
 
 
 # -- position -----------------------------------------------------------------------------------------------------
@@ -389,9 +396,9 @@ def position_probe(
             f"or a shorter max_length."
         )
     random = np.random.default_rng(seed)
-    if len(usable) > queries:
-        usable = [usable[k] for k in np.sort(random.permutation(len(usable))[:queries])]
-    filled = [_filler(documents, relevant[q], total, random) for q, _ in usable]
+    usable = [usable[k] for k in shuffled_order((pairs.queries[q] for q, _ in usable), seed=seed)[:queries]]
+    order = shuffled_order(pairs.documents.texts, seed=seed)
+    filled = [_filler(documents, relevant[q], total, order[random.permutation(len(order))]) for q, _ in usable]
     fillers = [filler for filler, _ in filled]
     foreign = np.array([[used.isdisjoint(relevant[q]) for _, used in filled] for q, _ in usable])
     asking = TokenInputs(query_encoder or encoder)
@@ -446,13 +453,13 @@ def _relevant(pairs: Pairs) -> dict[int, dict[int, None]]:
 
 
 def _filler(
-    documents: Sequence[Ids], relevant: Collection[int], size: int, random: np.random.Generator
+    documents: Sequence[Ids], relevant: Collection[int], size: int, order: NDArray[np.int64]
 ) -> tuple[Ids, set[int]]:
-    """So many tokens of documents that are not relevant, in random order, and the documents they come from."""
+    """So many tokens of documents that are not relevant, in this order, and the documents they come from."""
     parts: list[Ids] = []
     used: set[int] = set()
     held = 0
-    for other in random.permutation(len(documents)).tolist():
+    for other in order.tolist():
         if held >= size:
             break
         if other not in relevant:
@@ -476,18 +483,11 @@ def segment_row(place: float, similarity: Array, rank: Array, base: tuple[Array,
         similarity=_over_queries(similarity),
         rank=_over_queries(rank),
         first=_over_queries((rank == 1).astype(np.float64)),
-        change=_paired(similarity - base[0]),
-        rank_change=_paired(rank - base[1]),
+        change=_over_queries(similarity - base[0]),
+        rank_change=paired_difference(base[1], rank).change,
     )
 
 
 def _over_queries(values: Array) -> Estimate:
-    """Mean over queries with its bootstrap interval; no value for none."""
-    if not len(values):
-        return Estimate(None)
-    return Estimate(float(values.mean()), bootstrap_interval(values, unit="queries"))
-
-
-def _paired(differences: Array) -> Estimate:
-    """Mean of differences query by query: there are few, and percentiles of a bootstrap would be too narrow."""
-    return Estimate(float(differences.mean()), paired_interval(differences))
+    """Mean over queries with its interval; no value for none."""
+    return mean_estimate(values, each="queries")

@@ -22,6 +22,7 @@ from poolscope.numbers import Array
 from poolscope.numbers.cosines import pair_cosine
 from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import shuffled_order
 from poolscope.results import bulk
 
 # Texts whose sentences are encoded, the fewest that a regression on two numbers is made of, and sentences a made text.
@@ -92,10 +93,10 @@ class SemanticShift(LengthPart):
         )
         apart = " rather than" if self._apart else ", and perhaps"
         words = {
-            "mixed": f"They are mixed{apart} long: at equal length, texts that change their subject are more alike",
-            "long": f"They are long{apart} mixed: at an equal change of subject, longer texts are more alike",
-            "both": "They are long and mixed: length and change of subject both go with texts that are more alike",
-            "": f"Whether they are long or mixed cannot be told{self._as_mixed}",
+            "mixed": f"This goes with mixed subjects{apart} length: at equal length, mixed texts are more alike",
+            "long": f"This goes with length{apart} mixed subjects: at an equal mix, longer texts are more alike",
+            "both": "This goes with length and with mixed subjects: each goes with texts that are more alike",
+            "": f"Length and mixed subjects cannot be separated here{self._as_mixed}",
         }[self.cause]
         return f"{words} (mean cosine {slopes})."
 
@@ -104,10 +105,7 @@ class SemanticShift(LengthPart):
         """Why not, where length would be named but for the subjects of the texts."""
         if not _above_zero(self.by_length) or not self.made:
             return ""
-        return (
-            ": longer texts are more alike, but texts made of sentences from several of these are not surely more "
-            "alike than these are, so that these may be as mixed"
-        )
+        return ": longer texts are more alike, but they may also be more mixed"
 
     @property
     def _apart(self) -> bool:
@@ -205,8 +203,8 @@ def semantic_shift(
         sentences_of(text[: int(len(text) * part)])[:_MOST_SENTENCES] for text, part in zip(texts, share, strict=True)
     ]
     random = np.random.default_rng(seed)
-    several = [k for k in random.permutation(len(parts)) if len(parts[k]) > 1]
-    drawn = np.sort(several[:limit]).astype(np.int64)
+    several = [k for k in shuffled_order(texts, seed=seed).tolist() if len(parts[k]) > 1]
+    drawn = np.array(several[:limit], dtype=np.int64)
     if len(drawn) < MIN_TEXTS:
         raise InputError(
             f"texts: received {len(parts)}, of which {len(drawn)} have two sentences or more; {MIN_TEXTS} are needed "
@@ -222,14 +220,14 @@ def semantic_shift(
     measured = np.array([shift_of(rows) for rows in np.split(spoken, edges)])
     shifts = measured.prod(axis=1)
     alike = (unit[drawn] @ unit.sum(axis=0) - 1) / (len(unit) - 1)
-    slopes, explained = regression_slopes(alike, np.stack([np.log2(sizes[drawn]), shifts], axis=1))
+    slopes, explained = regression_slopes(alike, np.stack([np.log2(sizes[drawn]), shifts], axis=1), documents)
     made, mixing = _made(ways, encoded[len(flat) :], dict(zip(flat, spoken, strict=True)))
     varies = np.ptp(shifts) > 0 and np.ptp(sizes[drawn]) > 0
     return SemanticShift(
         texts=len(drawn),
-        local=mean_estimate(measured[:, 0]),
-        dispersion=mean_estimate(measured[:, 1]),
-        shift=mean_estimate(shifts),
+        local=mean_estimate(measured[:, 0], documents),
+        dispersion=mean_estimate(measured[:, 1], documents),
+        shift=mean_estimate(shifts, documents),
         by_length=slopes[0],
         by_shift=slopes[1],
         together=float(np.corrcoef(np.log2(sizes[drawn]), shifts)[0, 1]) if varies else 0.0,
@@ -286,7 +284,7 @@ def _of_one_document(
 ) -> list[list[str]]:
     """A sentence each of several texts of one document, for every document that has so many."""
     made = []
-    for name in np.unique(documents):
+    for name in dict.fromkeys(documents.tolist()):
         members = random.permutation(np.flatnonzero(documents == name))
         for start in range(0, len(members) - TOGETHER + 1, TOGETHER):
             chosen = members[start : start + TOGETHER]

@@ -26,16 +26,16 @@ from poolscope.metrics.length.profile import (
     BinMeasures,
     BinProfile,
     LengthProfile,
-    length_profile,
     line_slopes,
     normalised_note,
+    profile_in_order,
     profile_origin,
 )
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import cosine_deviation, mean_cosines
-from poolscope.numbers.intervals import Estimate, grouped_interval, with_floor
+from poolscope.numbers.intervals import Estimate, chosen_units, left_out_estimate, with_floor
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import VectorDraw, added, histogram_quantile, marks_of
+from poolscope.numbers.streaming import VectorDraw, added, document_marks, histogram_quantile, row_marks
 
 _WIDTH = 50.0  # all bins of the default are unions of bins of this width
 _GROUPS = 50  # of texts, by their marks: left out in turn
@@ -89,14 +89,18 @@ def profile_part(
     `bins`: edges, the same for all parts, or None. `start`: the position of the first text in the corpus. `most`: how
     many texts the draw holds.
     """
-    marks = marks_of(shard.ids)
-    if isinstance(shard, TokenClouds):
-        pooling = pooling_of(shard)
-        sums = sums_of(pooling.pool(shard), shard.lengths, marks, bins=bins, start=start, most=most)
-        return replace(sums, notes=pooling.notes)
     if shard.lengths is None:
         raise InputError(f"{shard.source}: holds no lengths; a profile by length needs one a text.")
-    return sums_of(shard.vectors, shard.lengths, marks, bins=bins, start=start, most=most)
+    notes: tuple[str, ...] = ()
+    if isinstance(shard, TokenClouds):
+        pooling = pooling_of(shard)
+        vectors, notes = pooling.pool(shard), pooling.notes
+    else:
+        vectors = shard.vectors
+    marks, documents = row_marks(vectors, shard.texts), document_marks(shard.ids)
+    return replace(
+        sums_of(vectors, shard.lengths, marks, documents=documents, bins=bins, start=start, most=most), notes=notes
+    )
 
 
 def profile_of_clouds(
@@ -117,15 +121,17 @@ def sums_of(
     lengths: Index,
     marks: Index,
     *,
+    documents: Index | None = None,
     bins: Sequence[float] | None = None,
     start: int = 0,
     most: int = MOST_TEXTS,
 ) -> ProfileSums:
-    """The sums of vectors (N × d) with their lengths and marks."""
+    """The sums of vectors (N × d) with their lengths and marks, and the marks of their documents, −1 for none."""
     edges = None if bins is None else tuple(float(edge) for edge in bins)
     places = _places(lengths, edges)
     shape = (int(places.max()) + 1 if edges is None else len(edges) - 1, _GROUPS)
-    cells = places * _GROUPS + marks % _GROUPS
+    units = marks if documents is None else np.where(documents < 0, marks, documents)
+    cells = places * _GROUPS + units % _GROUPS
     counts = np.bincount(cells, minlength=shape[0] * _GROUPS).astype(np.float64)
     logs = np.bincount(cells, np.log2(np.maximum(lengths, 1)), len(counts)).astype(np.float64)
     sums, norms = np.zeros((len(counts), vectors.shape[1])), np.zeros(len(lengths))
@@ -146,7 +152,7 @@ def sums_of(
         sums.reshape(*shape, -1),
         float(norms.min()),
         float(norms.max()),
-        VectorDraw.of(vectors, marks, size=most, lengths=lengths, start=start),
+        VectorDraw.of(vectors, marks, size=most, lengths=lengths, documents=documents, start=start),
     )
 
 
@@ -163,14 +169,16 @@ def profile_finish(
     settings: dict[str, Any] = {"bins": None if sums.edges is None else list(sums.edges), "min_texts": min_texts}
     settings |= {"shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     if sums.texts == len(sums.draw):
-        profile = length_profile(sums.draw.vectors, sums.draw.lengths, unit=unit, **settings)
+        held = sums.draw
+        profile = profile_in_order(held.vectors, held.lengths, held.documents, unit=unit, settings=settings)
         return replace(profile, notes=(*sums.notes, *profile.notes), assignment=None)
     bins = histogram_bins(sums.lengths, sums.edges, min_texts=min_texts)
     table = _Table(sums, bins)
     random = np.random.default_rng(seed)
     of = np.minimum(np.searchsorted(bins.edges, sums.draw.lengths, side="right") - 1, len(bins) - 1)
-    held = replace(bins, of=of, counts=np.bincount(of, minlength=len(bins)))
-    drawn = BinMeasures(sums.draw.vectors, held, shuffles=shuffles, random=random)
+    filled = replace(bins, of=of, counts=np.bincount(of, minlength=len(bins)))
+    units = chosen_units(len(sums.draw), sums.draw.documents)
+    drawn = BinMeasures(sums.draw.vectors, filled, units, shuffles=shuffles, random=random)
     measured = drawn.rows(table.places, neighbours=min(neighbours, len(sums.draw) - 2), random=random)
     cosines, norms = table.chance(drawn, shuffles, random)
     rows = tuple(_row(row, table, number, cosines, norms) for number, row in enumerate(measured))
@@ -182,7 +190,7 @@ def profile_finish(
         unit=unit,
         notes=(*sums.notes, *bins.notes(), *_notes(sums)),
         mean_cosine=table.mean_cosine,
-        cosine_deviation=cosine_deviation(drawn.units),
+        cosine_deviation=cosine_deviation(drawn.unit),
         doublings=float(high - low),
         slope=with_floor(table.slope(), line_slopes(cosines, table.places, table.sizes)),
         provenance=profile_origin({**settings, "drawn": len(sums.draw)}),
@@ -232,12 +240,12 @@ class _Table:
             return Estimate(None)
         rest = self._totals[number] - self._vectors[number]
         without = mean_cosines(rest, self.sizes[number] - self.counts[number])
-        return Estimate(value, grouped_interval(value, without, self.counts[number]))
+        return _left_out(value, without, self.counts[number])
 
     def norm(self, number: int) -> Estimate:
         total, size = self._norms[number].sum(), self.sizes[number]
         without = (total - self._norms[number]) / np.maximum(size - self.counts[number], 1)
-        return Estimate(float(total / size), grouped_interval(float(total / size), without, self.counts[number]))
+        return _left_out(float(total / size), without, self.counts[number])
 
     def slope(self) -> Estimate:
         """The slope of the mean cosine per doubling of the length, and without each group of texts in turn."""
@@ -250,7 +258,7 @@ class _Table:
             places = (self._logs.sum(axis=1) - self._logs[:, group]) / np.maximum(sizes, 1)
             heights = mean_cosines(self._totals - self._vectors[:, group], sizes)
             without[group] = line_slopes(heights[None], places, sizes)[0]
-        return Estimate(value, grouped_interval(value, without, self.counts.sum(axis=0)))
+        return _left_out(value, without, self.counts.sum(axis=0))
 
     def chance(self, drawn: BinMeasures, shuffles: int, random: np.random.Generator) -> tuple[Array, Array]:
         """Mean cosine and norm by bin after every shuffle of the lengths (both shuffles × bins).
@@ -258,7 +266,7 @@ class _Table:
         Of so many texts the sum over a bin that is dealt anew is normal: its mean is that of all texts, and over the
         bins the covariances are those of drawing without replacement. The covariance of a text is that of the draw.
         """
-        centred = drawn.units - drawn.units.mean(axis=0, dtype=np.float64)
+        centred = drawn.unit - drawn.unit.mean(axis=0, dtype=np.float64)
         values, axes = np.linalg.eigh(centred.T @ centred / (len(centred) - 1))
         root = axes * np.sqrt(np.maximum(values, 0))
         noise = random.standard_normal((shuffles, len(self.sizes), root.shape[1])) @ root.T
@@ -272,6 +280,11 @@ class _Table:
         scaled = np.sqrt(self.sizes)[:, None] * noise
         share = (self.sizes / self.sizes.sum())[:, None]
         return np.asarray(share * total + scaled - share * scaled.sum(axis=1, keepdims=True))
+
+
+def _left_out(value: float, without: Array, sizes: Array) -> Estimate:
+    """By leaving out groups of texts; the texts of a document are in one group."""
+    return left_out_estimate(value, without, sizes, unit="groups of texts")
 
 
 def _places(lengths: Index, edges: tuple[float, ...] | None) -> Index:

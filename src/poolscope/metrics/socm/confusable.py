@@ -1,4 +1,4 @@
-"""Pairs that a search by averages may confuse, and how much of their difference the averages do not see."""
+"""Pairs that a search by averages may confuse, and whether their token clouds differ by more than chance."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.scores import MOST_TEXTS, ScoreDistribution, score_distribution
-from poolscope.metrics.socm.floor import sampling_floors
+from poolscope.metrics.socm.floor import DealtColumns, dealt_pairs
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import over_trace, token_contributions
 from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
@@ -23,6 +22,7 @@ from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import pair_marks, smallest, text_marks
 from poolscope.results import Result, bulk, column_rows, origin, provenance, transient
+from poolscope.show.charts import COLOURS, dots, panel
 from poolscope.surface import as_array
 from poolscope.texts.groups import first_of_equal
 
@@ -32,8 +32,8 @@ MOST_ALIKE = 400
 FEWEST_ALIKE = 10
 # How many worst pairs one text may stand in.
 EACH = 3
-# From this hidden share on most of the difference of two texts is nothing that their averages see.
-DIFFERENT = 0.5
+# Two clouds differ where at most this share of the deals of their tokens are as far apart, which chance gives as often.
+DIFFERENT = 0.05
 # Tokens of each text that are named as those where two clouds differ.
 _NAMED, _TELLING = 4, 0.005
 Names = Callable[[Sequence[int]], Sequence[str]]  # of ids of tokens
@@ -52,9 +52,12 @@ class ConfusedPair:
     id_i: str
     id_j: str
     cosine: float
-    d_sigma_bounded: float
+    d_sigma: float
     d_sigma_floor: float
-    hidden: float
+    d_sigma_low: float
+    d_sigma_high: float
+    p: float
+    d_sigma_bounded: float
     socm: float
     differs_i: tuple[tuple[str, float], ...]
     differs_j: tuple[tuple[str, float], ...]
@@ -70,15 +73,15 @@ class ConfusedPair:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Confusion(Result):
-    """Pairs of texts that a search is most likely to confuse, and what their averages hide.
+    """Pairs of texts that a search is most likely to confuse, and how far their token clouds are apart.
 
     `count` pairs of `texts` texts look alike: their cosine reaches `cut_off`, which a share `false_hits` of the pairs
     of different `documents` reaches (of random pairs, where documents are None; without pairs enough, `placed` is false
     and it is the highest score seen; more reach it where many have that very score), or queries confuse them (then
     `cut_off` is None). `compared` counts the pairs that they are among. Of many a draw is measured.
-    `share` is the mean hidden share: the part of W₂² that the means do not see, after what one text gives against
-    itself is taken off. Of each pair there are `cosine`, `bounded` (d_Σ on the scale from 0 to 1), `floors` (what one
-    text gives against itself, on that scale) and `hidden`.
+    `d_sigma` is the mean of d_Σ over the pairs, with the mean of its permutation floors; `excess` the mean of what is
+    beyond these; `differing` the share of the pairs whose p is 0.05 or less, which chance makes 5 %. Of each pair there
+    are `cosine`, `bounded` (d_Σ on the scale from 0 to 1) and `dealt` (floor, range and p; see `permutation_floor`).
     """
 
     kind: str
@@ -87,32 +90,41 @@ class Confusion(Result):
     cut_off: float | None
     placed: bool
     count: int = field(metadata={"key": "pairs"})
-    share: Estimate
+    d_sigma: Estimate
+    excess: Estimate
+    differing: Estimate
     false_hits: float | None = None
     compared: int | None = None
     provenance: Mapping[str, Any] = origin()
     columns: PairColumns = bulk(required=True)
     cosine: Array = bulk(required=True)
     bounded: Array = bulk(required=True)
-    floors: Array = bulk(required=True)
-    hidden: Array = bulk(required=True)
+    dealt: DealtColumns = bulk(required=True)
     clouds: TokenClouds | None = transient()
 
     def __len__(self) -> int:
-        return len(self.hidden)
+        return len(self.cosine)
 
     def __repr__(self) -> str:
-        return f"Confusion({self.count:,} pairs, {len(self):,} measured, hidden share {self.share})"
+        return f"Confusion({self.count:,} pairs, {len(self):,} measured, d_Σ {self.d_sigma})"
 
     def headline(self) -> dict[str, Any]:
-        """How many pairs of how many texts, from which cosine on, and what is hidden."""
+        """How many pairs of how many texts, from which cosine on, and how far their clouds are apart."""
         cut_off = {} if self.cut_off is None else {"cut_off": self.cut_off}
-        return {"texts": self.texts, "count": self.count, **cut_off, "share": self.share}
+        return {
+            "texts": self.texts,
+            "count": self.count,
+            **cut_off,
+            "d_sigma": self.d_sigma,
+            "differing": self.differing,
+        }
 
     field_words: ClassVar[Mapping[str, str]] = {
         "count": "pairs that look alike",
         "cut_off": "from the cosine",
-        "share": "hidden share",
+        "d_sigma": "d_Σ, between the clouds",
+        "excess": "d_Σ beyond chance",
+        "differing": "share of pairs whose clouds differ",
     }
     column_words = PAIR_WORDS
 
@@ -127,7 +139,7 @@ class Confusion(Result):
         return len(self) >= FEWEST_ALIKE
 
     def seen(self) -> tuple[str, ...]:
-        """How many pairs look alike, and how much of their difference averages miss."""
+        """How many pairs look alike, and how many of them have clouds that differ."""
         different = "" if self.documents is None else " of different documents"
         likely = f"whose mean vectors are nearest ({self.count:,}) are those that a search is most likely to confuse."
         if self.cut_off is None:
@@ -142,40 +154,29 @@ class Confusion(Result):
             alike = f"The {100 * share:.3g} % of pairs{different} {likely}"
         else:
             alike = f"The pairs{different} {likely}"
-        if not self.enough or self.share.value is None:
-            return (f"{alike} That is too few to say what averages hide.",)
-        return (f"{alike} Averages miss up to {self.share.value:.0%} of what their tokens differ in.",)
+        if not self.enough or self.differing.value is None:
+            return (alike, "That is too few for a mean.")
+        return (alike, f"The token clouds of {self.differing.value:.0%} of these pairs differ; by chance 5% would.")
 
     def figure(self) -> Any:
-        """The cosine of each pair, and the share of its difference that the means do not see."""
-        hover = "cosine %{x:.3f}, hidden %{y:.0%}<extra></extra>"
+        """The cosine of each pair, and d_Σ over what chance gives."""
+        hover = "cosine %{x:.3f}, %{y:.2f} times chance<extra></extra>"
         return panel(
-            dots(self.cosine, self.hidden, "pairs", COLOURS[0], hover, showlegend=False),
-            title="What averages hide of pairs that look alike",
+            dots(self.cosine, self.over_chance, "pairs", COLOURS[0], hover, showlegend=False),
+            title="How far the clouds of pairs that look alike are apart",
             across="cosine of the means",
-            along="share that the means do not see",
+            along="d_Σ, as a multiple of its permutation floor",
             height=440,
-            y={"tickformat": ".0%"},
         )
 
-    def collapse_rate(self, threshold: float = DIFFERENT) -> Estimate:
-        """Of the pairs that look alike, the share that differs: with a hidden share of `threshold` or more."""
-        if not (isinstance(threshold, int | float) and np.isfinite(threshold)):
-            raise InputError(f"threshold: received {threshold!r}; allowed is a finite number. Pass one, such as 0.5.")
-        differs = (self.hidden >= threshold).astype(float)
-        if not self.enough:
-            return Estimate(float(differs.mean()) if len(differs) else None)
-        clustered = dyadic_interval(differs, self.columns.i, self.columns.j, crossed=False)
-        wilson = share_estimate(differs, unit="texts").interval
-        if clustered is None or wilson is None:
-            return Estimate(float(differs.mean()))
-        ends = max(0.0, min(clustered.low, wilson.low)), min(1.0, max(clustered.high, wilson.high))
-        method = "wider of Wilson and clustered by text (dyadic)"
-        return Estimate(float(differs.mean()), replace(clustered, low=ends[0], high=ends[1], method=method))
+    @property
+    def over_chance(self) -> Array:
+        """d_Σ of each pair as a multiple of its permutation floor; 1 where neither has any spread."""
+        return _multiple(self.columns.covariance_distance, self.dealt.floor)
 
     def ranked(self, most: int, *, each: int = EACH) -> Index:
-        """Rows of the pairs whose d_Σ, from 0 to 1, exceeds its floor most; a text stands in `each` of them at most."""
-        order = np.argsort(self.floors - self.bounded, kind="stable")
+        """Rows of the pairs whose d_Σ is the largest multiple of the upper end of its deals; `each`: rows a text."""
+        order = np.argsort(-_multiple(self.columns.covariance_distance, self.dealt.high), kind="stable")
         return few_a_text(self.pairs, order, most=whole_number(most, "worst"), each=each)
 
     def worst(self, k: int = 10, *, names: Names | None = None) -> list[ConfusedPair]:
@@ -194,9 +195,12 @@ class Confusion(Result):
             id_i=clouds.ids[i],
             id_j=clouds.ids[j],
             cosine=float(self.cosine[row]),
+            d_sigma=float(self.columns.covariance_distance[row]),
+            d_sigma_floor=float(self.dealt.floor[row]),
+            d_sigma_low=float(self.dealt.low[row]),
+            d_sigma_high=float(self.dealt.high[row]),
+            p=float(self.dealt.p[row]),
             d_sigma_bounded=float(self.bounded[row]),
-            d_sigma_floor=float(self.floors[row]),
-            hidden=float(self.hidden[row]),
             socm=float(self.columns.socm[row]),
             differs_i=_telling(adds[0], total, _token_names(clouds, i, names)),
             differs_j=_telling(adds[1], total, _token_names(clouds, j, names)),
@@ -212,10 +216,18 @@ class Confusion(Result):
             cosine=self.cosine,
             d_mu=self.columns.mean_distance,
             d_sigma=self.columns.covariance_distance,
+            d_sigma_floor=self.dealt.floor,
+            d_sigma_low=self.dealt.low,
+            d_sigma_high=self.dealt.high,
+            p=self.dealt.p,
             d_sigma_bounded=self.bounded,
-            d_sigma_floor=self.floors,
-            hidden=self.hidden,
         )
+
+
+def _multiple(distance: Array, chance: Array) -> Array:
+    """A distance as a multiple of what chance gives; 1 where both are 0."""
+    ratio = np.divide(distance, chance, out=np.full_like(distance, np.inf), where=chance > 0)
+    return np.where((distance == 0) & (chance == 0), 1.0, ratio)
 
 
 def _token_names(clouds: TokenClouds, text: int, names: Names | None) -> Sequence[str]:
@@ -244,7 +256,7 @@ def confusion(
     most: int = MOST_ALIKE,
     seed: int = 0,
 ) -> Confusion:
-    """The pairs of texts that a search by averages may confuse, and what the averages hide of their difference.
+    """The pairs of texts that a search by averages may confuse, and whether their token clouds differ.
 
     Two texts are confusable where their cosine reaches the cut-off of unrelated pairs and they are of different groups.
     Texts that repeat another but for letter case and blanks are left out.
@@ -260,13 +272,13 @@ def confusion(
     most : int
         Of more confusable pairs that many are drawn.
     seed : int
-        Of the draws of texts (of more than 2,000), of pairs, and of tokens for the floor: by the words of the texts (or
+        Of the draws of texts (of more than 2,000), of pairs, and of the deals of tokens: by the words of the texts (or
         their vectors), so that their order is no matter.
 
     Returns
     -------
     Confusion
-        The pairs, their hidden share and the collapse rate.
+        The pairs, d_Σ beside what chance gives, and the share of them whose clouds differ.
 
     Examples
     --------
@@ -296,13 +308,14 @@ def confusion(
     drawn = draw_pairs(alike, marks, most)
     if not len(drawn):
         empty, none = np.zeros(0), np.zeros(0, np.int64)
-        nothing: dict[str, Any] = dict.fromkeys(("cosine", "bounded", "floors", "hidden"), empty)
+        nothing: dict[str, Any] = dict.fromkeys(("cosine", "bounded"), empty)
+        nothing |= dict.fromkeys(("d_sigma", "excess", "differing"), Estimate(None))
         return Confusion(
             **_of_scores(scores),
             count=0,
-            share=Estimate(None),
             provenance=provenance(settings={"false_hits": false_hits, "most": most, "seed": seed}),
             columns=PairColumns(none, none, empty, empty, empty),
+            dealt=DealtColumns.empty(),
             **nothing,
         )
     result = socm(clouds, pairs=texts[drawn])
@@ -324,31 +337,46 @@ def confusion_of(
     count: int | None = None,
     seed: int = 0,
 ) -> Confusion:
-    """What averages hide of pairs whose distances are measured, the sampling floor of both texts taken off.
+    """How far the clouds of pairs whose distances are measured are apart, beside their permutation floors.
 
     `scores` gave the cut-off; None where queries confuse the pairs. `count`: of so many these were drawn.
     """
     pairs = result.kept()
     texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
-    places = places.reshape(2, -1)
-    floors = sampling_floors(clouds, texts, seed=seed).covariance_distance[places].mean(axis=0)
-    traces = text_moments(clouds, texts).traces[places].sum(axis=0)
-    hidden = hidden_share(pairs.mean_distance, pairs.covariance_distance, floors)
-    bounded, own = (over_trace(part, traces) for part in (pairs.covariance_distance, floors))
-    interval = dyadic_interval(hidden, pairs.i, pairs.j, crossed=False)
+    traces = text_moments(clouds, texts).traces[places.reshape(2, -1)].sum(axis=0)
+    _, dealt = dealt_pairs(clouds, np.stack([pairs.i, pairs.j], axis=1), seed=seed)
     named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}
     return Confusion(
         **(named if scores is None else _of_scores(scores)),
         count=len(pairs) if count is None else count,
-        share=Estimate(float(hidden.mean()), interval, floor=0.0),
+        d_sigma=_over_pairs(pairs.covariance_distance, pairs, floor=float(dealt.floor.mean())),
+        excess=_over_pairs(pairs.covariance_distance - dealt.floor, pairs, floor=0.0),
+        differing=_share_differing(dealt.p, pairs),
         provenance=result.provenance,
         columns=pairs,
         cosine=np.asarray(cosine, dtype=np.float64),
-        bounded=bounded,
-        floors=own,
-        hidden=hidden,
+        bounded=over_trace(pairs.covariance_distance, traces),
+        dealt=dealt,
         clouds=clouds,
     )
+
+
+def _over_pairs(values: Array, pairs: PairColumns, *, floor: float) -> Estimate:
+    """The mean over pairs, clustered by text; without an interval where there are too few."""
+    interval = dyadic_interval(values, pairs.i, pairs.j, crossed=False) if len(values) >= FEWEST_ALIKE else None
+    return Estimate(float(values.mean()), interval, floor)
+
+
+def _share_differing(p: Array, pairs: PairColumns) -> Estimate:
+    """The share of the pairs whose clouds differ by more than chance, and what chance gives."""
+    differs = (p <= DIFFERENT).astype(np.float64)
+    estimate = _over_pairs(differs, pairs, floor=DIFFERENT)
+    binomial = share_estimate(differs, each="texts").interval
+    if estimate.interval is None or binomial is None:
+        return replace(estimate, interval=None)
+    low, high = min(estimate.interval.low, binomial.low), max(estimate.interval.high, binomial.high)
+    method = "wider of Clopper-Pearson and clustered by text (dyadic)"
+    return replace(estimate, interval=replace(estimate.interval, low=max(0.0, low), high=min(1.0, high), method=method))
 
 
 def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
@@ -375,21 +403,6 @@ def confusable_pairs(vectors: ArrayLike, cut_off: float, *, groups: ArrayLike | 
         members = np.asarray(groups)
         alike &= members[:, None] != members
     return np.argwhere(alike)
-
-
-def hidden_share(mean_distance: Array, covariance_distance: Array, floor: Array) -> Array:
-    """(d_Σ − f)/(d_μ + d_Σ − f), the part of W₂² that the means do not see, after the sampling floor f; at least 0.
-
-    It stays the same under a change of scale of all tokens. It is an upper bound: tokens drawn anew from a few stay in
-    their span, so that f takes off less than sampling gives. Two clouds of one distribution in 12 dimensions, their
-    means moved, had a share of 0.67 at 10 tokens, 0.18 at 40 and 0.03 at 150.
-
-    >>> hidden_share(np.array([0.1, 0.1]), np.array([0.4, 0.05]), np.array([0.1, 0.1]))
-    array([0.75, 0.  ])
-    """
-    beyond = np.maximum(covariance_distance - floor, 0.0)
-    whole = mean_distance + beyond
-    return np.divide(beyond, whole, out=np.zeros_like(beyond), where=whole > 0)
 
 
 def few_a_text(pairs: Index, order: Index, *, most: int, each: int) -> Index:

@@ -1,9 +1,9 @@
-"""SOCM over a corpus: does mean pooling hide differences between these texts? (Hara et al. 2026, arXiv 2604.27398)"""
+"""SOCM over a corpus: does mean pooling hide differences between texts? (Hara et al., ACL 2026, arXiv 2604.27398)"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
-from poolscope.files import atomic_path
+from poolscope.files import atomic_file
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import PAIR_SCHEMA, PairColumns, SocmResult, TraceCheck
 from poolscope.metrics.socm.selection import (
@@ -33,22 +33,22 @@ from poolscope.numbers import Array
 from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
-    Estimate,
     RegressionEstimate,
+    Units,
+    chosen_units,
     corpus_interval,
     regression_estimate,
 )
 from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
 from poolscope.results import provenance, with_provenance
 from poolscope.surface import as_array
+from poolscope.texts.groups import checked_groups, groups_of_ids
 
 Corpus = tuple[TokenClouds, TextMoments]
 InParts = Callable[[PairSelection, TallyOptions], PairTally]
 
 # Pairs kept in memory (40 bytes each) before the result falls back to a histogram and the worst pairs.
 KEEP_PAIRS = 5_000_000
-
-_RENAMED = {"sample": "pairs=N", "table": "socm_table(clouds, path)"}
 
 
 def socm(
@@ -57,6 +57,7 @@ def socm(
     *,
     pairs: Any = None,
     neighbours: int | None = None,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     scale: str = "paper",
     a: float = 1.0,
@@ -65,7 +66,6 @@ def socm(
     top: int = 100,
     keep: int = KEEP_PAIRS,
     progress: Callable[[int], None] | None = None,
-    **renamed: Any,
 ) -> SocmResult:
     """SOCM = (1 − d_μ)^a · d_Σ^b of pairs of texts: high where the means agree while the token clouds differ.
 
@@ -83,6 +83,8 @@ def socm(
         has at most ten texts a pair. Or the pairs themselves, as positions. Of the other texts nothing is computed.
     neighbours : int, optional
         Each text with so many nearest texts by mean vector. Excludes `pairs`.
+    groups : list, optional
+        The document of each text: the interval is then over documents. Without it, ids like doc#3 name them.
     seed : int
         Of the random pairs.
     scale, a, b, eps
@@ -94,8 +96,6 @@ def socm(
         0.01 %, and the `top` worst pairs are kept; `socm_table` writes every pair as it comes.
     progress : callable, optional
         Called with the number of pairs just done.
-    **renamed
-        Nothing: an argument that has another name now is refused, and the new name told.
 
     Returns
     -------
@@ -111,11 +111,15 @@ def socm(
     (1, 50)
 
     """
-    if renamed:
-        name = next(iter(renamed))
-        new = f"; it is {_RENAMED[name]} now" if name in _RENAMED else ""
-        raise InputError(f"socm: received {name}=, which is not one of its arguments{new}. See help(poolscope.socm).")
-    choice = {"pairs": pairs, "neighbours": neighbours, "seed": seed, "top": top, "keep": keep, "progress": progress}
+    choice = {
+        "pairs": pairs,
+        "neighbours": neighbours,
+        "groups": groups,
+        "seed": seed,
+        "top": top,
+        "keep": keep,
+        "progress": progress,
+    }
     return measured_pairs(clouds, other, scale=scale, a=a, b=b, eps=eps, **choice)
 
 
@@ -172,6 +176,7 @@ def measured_pairs(
     eps: float = 0.0,
     pairs: Any = None,
     neighbours: int | None = None,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     top: int = 100,
     keep: int = KEEP_PAIRS,
@@ -200,7 +205,8 @@ def measured_pairs(
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
     settings |= {"seed": seed if drawn else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
-    wanted = TallyOptions(formula, top, keep=selection.count <= keep)
+    units = _units(clouds, groups) if right is clouds else None
+    wanted = TallyOptions(formula, top, keep=selection.count <= keep, units=units)
     with _table_writer(path, origin) as write:
         if in_parts is None:
             tally = tallied(selection, selection.distances(eps=formula.eps), wanted, write, progress)
@@ -208,11 +214,11 @@ def measured_pairs(
             tally = in_parts(selection, wanted)
     kept, overlap = tally.columns(selection)
     count = selection.count
-    mean, mean_distance, covariance_distance = (tally.totals / count).tolist()
+    _, mean_distance, covariance_distance = (tally.totals / count).tolist()
     return SocmResult(
         kind=selection.kind,
         count=count,
-        estimate=Estimate(mean, tally.interval(selection, kept, positive=not formula.eps)),
+        estimate=tally.estimate(selection, kept, units, positive=not formula.eps),
         corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
         regression=_regression(kept, overlap, corpora) if kept is not None and drawn else None,
         mean_distance=mean_distance,
@@ -225,6 +231,12 @@ def measured_pairs(
         left=clouds,
         right=right,
     )
+
+
+def _units(clouds: TokenClouds, groups: Sequence[Any] | None) -> Units:
+    """What the texts are counted by: their documents, where they are named or the ids name them."""
+    names = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
+    return chosen_units(len(clouds), names)
 
 
 class _Corpora:
@@ -296,7 +308,7 @@ def _table_writer(path: Any, origin: dict[str, Any]) -> Iterator[Callable[[PairC
         yield lambda columns: None
         return
     schema = with_provenance(PAIR_SCHEMA.empty_table(), origin).schema
-    with atomic_path(path) as temporary, pq.ParquetWriter(temporary, schema) as writer:
+    with atomic_file(path) as stream, pq.ParquetWriter(stream, schema) as writer:
         yield lambda columns: writer.write_table(columns.to_table().cast(schema))
 
 

@@ -1,4 +1,4 @@
-"""One pair of clouds: the SOCM formula and its distances (Hara et al. 2026, arXiv 2604.27398), both clouds in one
+"""One pair of clouds: the SOCM formula and its distances (Hara et al., ACL 2026, arXiv 2604.27398), both clouds in one
 plane, and the tokens that make them differ.
 """
 
@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from poolscope.charts import COLOURS, curve, style, translucent
 from poolscope.clouds import TokenClouds, as_matrix
 from poolscope.errors import InputError, require
 from poolscope.numbers import Array
 from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
 from poolscope.results import Result, bulk, key, origin, provenance
+from poolscope.show.charts import COLOURS, curve, style, translucent
 from poolscope.surface import check_fields
+from poolscope.words import escape
 
 SCALES = ("paper", "trace")
 _SYMBOLS = ("circle", "diamond")

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.charts import COLOURS, dots, panel
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
+from poolscope.show.charts import COLOURS, dots, panel
 
 PAIR_SCHEMA = pa.schema(
     [("i", pa.int64()), ("j", pa.int64()), ("d_mu", pa.float64()), ("d_sigma", pa.float64()), ("socm", pa.float64())]
@@ -30,9 +30,11 @@ PAIR_WORDS = {
     "d_mu": "d_μ, between the means",
     "d_sigma": "d_Σ, between the clouds",
     "d_sigma_bounded": "d_Σ, from 0 to 1",
-    "d_sigma_floor": "d_Σ of one text against itself, from 0 to 1",
+    "d_sigma_floor": "d_Σ by chance",
+    "d_sigma_low": "d_Σ by chance, low end",
+    "d_sigma_high": "d_Σ by chance, high end",
+    "p": "p",
     "socm": "SOCM",
-    "hidden": "hidden share",
     "text_i": "text A",
     "text_j": "text B",
 }

@@ -20,9 +20,20 @@ from poolscope.numbers.bures import all_pairs, given_pairs
 from poolscope.numbers.bures.distances import Distances
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.bures.pairs import reduced_caches
-from poolscope.numbers.intervals import Interval, dyadic_interval, jackknife_interval
+from poolscope.numbers.intervals import (
+    FEWEST_OF_PAIRS,
+    Estimate,
+    Interval,
+    Units,
+    chosen_units,
+    dyadic_interval,
+    jackknife_interval,
+    too_few,
+    unit_jackknife,
+)
 from poolscope.numbers.moments import TextMoments, text_moments
 from poolscope.numbers.ranking import find_neighbours
+from poolscope.numbers.streaming import text_marks
 from poolscope.results import provenance
 from poolscope.surface import as_array
 
@@ -211,34 +222,43 @@ def nearest(
 def sampled(left: TokenClouds, right: TokenClouds, count: int, seed: int) -> ListedPairs:
     """Independent uniform draws from all pairs (with replacement, so that the plain interval is right)."""
     count, seed = whole_number(count, "pairs", least=2, most=2**31), whole_number(seed, "seed", least=0)
-    random = np.random.default_rng(seed)
+    random, orders = np.random.default_rng(seed), [_drawing_order(clouds) for clouds in (left, right)]
     i = random.integers(len(left), size=count)
     if left is not right:
-        pairs = np.stack([i, random.integers(len(right), size=count)], axis=1)
+        pairs = np.stack([orders[0][i], orders[1][random.integers(len(right), size=count)]], axis=1)
     else:
         j = random.integers(len(left) - 1, size=count)
-        pairs = np.sort(np.stack([i, j + (j >= i)], axis=1), axis=1)
+        pairs = np.sort(orders[0][np.stack([i, j + (j >= i)], axis=1)], axis=1)
     return ListedPairs(left, right, pairs, "random sample of pairs")
+
+
+def _drawing_order(clouds: TokenClouds) -> Index:
+    """The texts by their words, so that a sample is no matter of place; as they stand where words are not known."""
+    texts = np.arange(len(clouds))
+    return texts if clouds.texts is None else np.argsort(text_marks(clouds, texts), kind="stable")
 
 
 @dataclass(frozen=True)
 class TallyOptions:
-    """What is kept of the pairs: the `top` worst, and every value if `keep`."""
+    """What is kept of the pairs: the `top` worst, and every value if `keep`; `units`: what each text is counted by."""
 
     formula: SocmFormula
     top: int
     keep: bool
+    units: Units | None = None
 
 
 @dataclass(eq=False)
 class PairTally:
     """Sums, sums by text, and either the values themselves (`kept`, in pieces) or their histogram and the worst.
 
-    `totals` are those of SOCM, d_μ and d_Σ.
+    `totals` are those of SOCM, d_μ and d_Σ, and `inside` the sums of SOCM over the pairs within each unit.
     """
 
     largest: Largest
     sums: tuple[Array, Array]
+    units: Units | None
+    inside: Array
     distribution: LogHistogram | None = None
     kept: list[tuple[Index, Array]] = field(default_factory=list)
     totals: Array = field(default_factory=lambda: np.zeros(3))
@@ -250,7 +270,9 @@ class PairTally:
         others = len(selection.right) if selection.left is not selection.right else 0  # one corpus takes both sides
         sizes = (0, 0) if listed else (len(selection.left), others)
         sums = (np.zeros(sizes[0]), np.zeros(sizes[1]))
-        return cls(Largest(wanted.top), sums, None if wanted.keep or listed else LogHistogram())
+        units = None if listed else wanted.units
+        inside = np.zeros(0 if units is None else len(units))
+        return cls(Largest(wanted.top), sums, units, inside, None if wanted.keep or listed else LogHistogram())
 
     def add(self, numbers: Index, columns: PairColumns, overlap: Array) -> None:
         """Take in some pairs."""
@@ -260,6 +282,10 @@ class PairTally:
         if len(left):
             left += np.bincount(columns.i, columns.socm, minlength=len(left))
             right += np.bincount(columns.j, columns.socm, minlength=len(right))
+        if self.units is not None:
+            own = self.units.of[columns.i]
+            within = own == self.units.of[columns.j]
+            self.inside += np.bincount(own[within], columns.socm[within], len(self.inside))
         if self.distribution is None:
             self.kept.append((numbers, np.stack([*distances, columns.socm, overlap])))
         else:
@@ -270,6 +296,7 @@ class PairTally:
         """The tally of the pairs of both; this one takes in the other."""
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             mine += theirs
+        self.inside += other.inside
         self.kept += other.kept
         if self.distribution is not None and other.distribution is not None:
             self.distribution.counts[:] += other.distribution.counts
@@ -292,16 +319,37 @@ class PairTally:
         """The worst pairs."""
         return self.largest.pairs() if kept is None else kept.ranked(self.largest.size)
 
-    def interval(self, selection: PairSelection, kept: PairColumns | None, *, positive: bool) -> Interval | None:
-        """For the population of texts: jackknife over all pairs, clustered by text over a list of pairs."""
-        crossed = selection.left is not selection.right
+    def estimate(
+        self, selection: PairSelection, kept: PairColumns | None, units: Units | None = None, *, positive: bool
+    ) -> Estimate:
+        """The mean for the population of texts: by jackknife over all pairs, by clusters over a list of pairs.
+
+        `units`: what the texts of one corpus are counted by; None: each by itself.
+        """
+        mean, crossed = float(self.totals[0]) / selection.count, selection.left is not selection.right
         if isinstance(selection, ListedPairs) and kept is not None:
-            return dyadic_interval(kept.socm, kept.i, kept.j, crossed=crossed, positive=positive)
-        if crossed:
-            sums, each = list(self.sums), [len(selection.right), len(selection.left)]
-        else:
-            sums, each = [self.sums[0]], [len(selection.left) - 1]
-        return jackknife_interval(sums, each, float(self.totals[0]), selection.count, positive=positive)
+            ends = (kept.i, kept.j) if units is None else (units.of[kept.i], units.of[kept.j])
+            name = "texts" if units is None else units.name
+            interval = dyadic_interval(kept.socm, *ends, crossed=crossed, positive=positive, unit=name)
+            count = min(map(len, map(np.unique, ends))) if crossed else len(np.unique(np.concatenate(ends)))
+            return _with_reason(mean, interval, count, name)
+        if not crossed:
+            units, total = self.units or chosen_units(len(selection.left)), float(self.totals[0])
+            inside = np.zeros(len(units)) if self.units is None else self.inside
+            return unit_jackknife(self.sums[0], inside, units, total, selection.count, positive=positive)
+        sums, each = list(self.sums), [len(selection.right), len(selection.left)]
+        count = min(each)
+        interval = jackknife_interval(sums, each, float(self.totals[0]), selection.count, positive=positive)
+        return _with_reason(mean, interval if count >= FEWEST_OF_PAIRS else None, count, "texts of one side")
+
+
+def _with_reason(mean: float, interval: Interval | None, count: int, unit: str) -> Estimate:
+    """The estimate, which says why where it has no interval."""
+    if interval is not None:
+        return Estimate(mean, interval)
+    return Estimate(
+        mean, no_interval=too_few(count, unit, FEWEST_OF_PAIRS) or f"no interval: one of the {unit} is in every pair"
+    )
 
 
 def tallied(

@@ -250,6 +250,24 @@ def nuclear_norm(left: Array, right: Array) -> float:
     return float(np.linalg.svd(short(left) @ short(right).T, compute_uv=False).sum())
 
 
+def nuclear_norms(matrices: Array) -> Array:
+    """Sums of the singular values of a stack of matrices (m × n₁ × n₂), by the kernel, to about 1e-7 of each.
+
+    >>> nuclear_norms(np.stack([np.diag([1.0, 2.0]), np.zeros((2, 2))])).round(6).tolist()
+    [3.0, 0.0]
+    """
+    count, height, width = matrices.shape
+    scales = np.sqrt(np.einsum("mij,mij->m", matrices, matrices))  # no singular value is larger
+    groups = -(-count // native.LANES)
+    lanes = np.zeros((groups * native.LANES, height, width), dtype=np.float32)
+    np.divide(matrices, scales[:, None, None], out=lanes[:count], where=scales[:, None, None] > 0, casting="same_kind")
+    products = lanes.reshape(groups, native.LANES, height, width).transpose(2, 0, 3, 1)
+    block = np.ascontiguousarray(products).reshape(height, groups * width * native.LANES)
+    nuclear, _ = _norms(block, np.array([0, height]), np.arange(groups + 1) * width)
+    sums: Array = np.abs(nuclear[0, :count]) * scales  # the kernel may return a zero with a minus
+    return sums
+
+
 def short(factor: Array) -> Array:
     """A factor of the same covariance with at most d rows."""
     return np.asarray(np.linalg.qr(factor, mode="r")) if factor.shape[0] > factor.shape[1] else factor

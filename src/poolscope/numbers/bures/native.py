@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import warnings
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
+from poolscope.words import warn
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -56,10 +56,9 @@ def route() -> str:
 def warn_of_slow_route() -> None:
     """Say once a process that the compiled kernel is missing, and how to get it."""
     if _route().function is None and not _route().chosen:
-        warnings.warn(
+        warn(
             f"distances of token clouds take several times as long as they could: {route()}. Reinstall poolscope with "
-            f"a C compiler (gcc or clang) on the path, or set {_CHOICE}=numpy to say that you know.",
-            stacklevel=3,
+            f"a C compiler (gcc or clang) on the path, or set {_CHOICE}=numpy to say that you know."
         )
 
 

@@ -31,8 +31,8 @@ from functools import cache, partial
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from poolscope.capture.sites import attention_tap
 from poolscope.encoders.capabilities import STATE, current_role
+from poolscope.encoders.sites import attention_tap
 from poolscope.encoders.torch_backend import resting
 from poolscope.errors import ModelError, PoolscopeError
 from poolscope.repairs.temperature.rules import Constant, TemperatureRule

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from poolscope.capture.sites import close
 from poolscope.encoders.capabilities import (
     CONFIG_KEY,
     active_rule,
@@ -30,9 +29,11 @@ from poolscope.encoders.capabilities import (
     in_role,
     is_encoder,
 )
+from poolscope.encoders.sites import close
 from poolscope.encoders.transformers import check_reads_texts
 from poolscope.errors import InputError, ModelError, require
 from poolscope.files import atomic_folder
+from poolscope.folder import Folder
 from poolscope.repairs.temperature.rules import (
     PUBLISHED_TAU,
     ByRole,
@@ -320,9 +321,9 @@ def bake(model: Any, tau: Any, folder: str | os.PathLike[str] | None = None) -> 
         _bake(part, rule.tau)
         _check_equal(part, original, rule.tau)
     if target is not None:
-        with atomic_folder(target) as temporary:  # the whole folder or none of it
-            baked.save_pretrained(str(temporary))
-            _note_in_card(temporary / "README.md", rule.tau)
+        with atomic_folder(target) as written:  # the whole folder or none of it
+            baked.save_pretrained(str(written.for_libraries()))
+            _note_in_card(written, rule.tau)
     return baked
 
 
@@ -399,7 +400,7 @@ def _check_plain(model: Any) -> None:
     if active_rule(model) is not None or getattr(model.config, CONFIG_KEY, None) is not None:
         raise InputError(
             f"model: received a {type(model).__name__} that runs at a temperature or keeps a rule; a baked one would "
-            f"be scaled twice. Leave the context, or load the model anew."
+            f"be scaled twice. Leave the context, or load the model again."
         )
 
 
@@ -420,11 +421,12 @@ def _free(folder: Path) -> Path:
     return folder
 
 
-def _note_in_card(card: Path, tau: float) -> None:
+def _note_in_card(folder: Folder, tau: float) -> None:
     """Say in the model card that the weights are not those of the original; what it said before stays."""
-    before = card.read_text(encoding="utf-8").rstrip() + "\n\n" if card.exists() else ""
+    card = "README.md"
+    before = folder.read(card).decode("utf-8").rstrip() + "\n\n" if folder.kind(card) else ""
     note = (
         f"## Repaired by poolscope: attention temperature {tau:g}\n\nThe weights behind the attention queries are "
         f"divided by {tau:g}, and with them every attention logit. Everything else is as in the original model.\n"
     )
-    card.write_text(before + note, encoding="utf-8")
+    folder.write_text(card, before + note)
