@@ -73,7 +73,7 @@ def test_what_cannot_be_read_is_named(tmp_path):
     np.save(tmp_path / "flat.npy", np.arange(3.0))
     assert_refused(tmp_path / "flat.npy", r"shape \(3,\)")
     np.save(tmp_path / "nan.npy", [[1.0, 2.0], [np.nan, 1.0]])
-    assert_refused(tmp_path / "nan.npy", r"row 1 \(1 in all\) holds NaN")
+    assert_refused(tmp_path / "nan.npy", r"row 2 \(1 in all\) holds NaN")
     np.savez(tmp_path / "two.npz", a=MATRIX, b=MATRIX)
     assert_refused(tmp_path / "two.npz", "2 of them could be the vectors")
 

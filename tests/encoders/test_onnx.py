@@ -161,7 +161,7 @@ def test_texts_beyond_undeclared_positions_say_what_to_do(folder):
 
 def test_unusable_files_are_named(folder):
     (folder / "broken.onnx").write_bytes(b"no graph")
-    with pytest.raises(ModelError, match=r"broken\.onnx: onnxruntime cannot load it"):
+    with pytest.raises(ModelError, match=r"broken\.onnx: damaged, or not an ONNX graph"):
         as_encoder(folder / "broken.onnx")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"no tokenizer\.json beside model\.onnx"):
@@ -281,3 +281,102 @@ def test_a_model_that_gives_other_numbers_is_not_used(folder):
     encoder = as_encoder(folder)
     assert encoder.attention is None
     assert "gives other numbers than the graph" in encoder.lacking
+
+
+# -- numbers of a graph that lie in other files -----------------------------------------------------------------------
+
+
+def graph_with_data(location, *, within="graph", length="1600", rows=25):
+    """A graph that looks tokens up in a table, whose numbers lie in another file; `within` says where the table is."""
+    helper, kinds = onnx.helper, onnx.TensorProto
+    table = kinds(name="W", data_type=kinds.FLOAT, dims=[rows, DIMENSION], data_location=kinds.EXTERNAL)
+    for key, value in {"location": location, "offset": "0", "length": length}.items():
+        table.external_data.add(key=key, value=value)
+    ids = helper.make_tensor_value_info("input_ids", kinds.INT64, ["b", "s"])
+    states = helper.make_tensor_value_info("last_hidden_state", kinds.FLOAT, ["b", "s", DIMENSION])
+    nodes = [helper.make_node("Gather", ["W", "input_ids"], ["last_hidden_state"])]
+    if within == "attribute":
+        nodes.insert(0, helper.make_node("Constant", [], ["W"], value=table))
+    elif within == "subgraph":
+        branch = helper.make_graph([helper.make_node("Identity", ["W"], ["Y"])], "b", [], [], [table])
+        branch.output.append(helper.make_tensor_value_info("Y", kinds.FLOAT, [rows, DIMENSION]))
+        nodes[0].attribute.append(helper.make_attribute("body", branch))
+    graph = helper.make_graph(nodes, "g", [ids], [states], [table] if within == "graph" else [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    return model.SerializeToString()
+
+
+@pytest.fixture
+def with_data(exported, tmp_path):
+    """A folder with a graph whose table lies in a file, which `write` names, beside a file of others."""
+    place = tmp_path / "model"
+    place.mkdir()
+    shutil.copy(exported / "tokenizer.json", place)
+    table = np.arange(25 * DIMENSION, dtype=np.float32).reshape(25, DIMENSION)
+    (place / "weights.bin").write_bytes(table.tobytes())
+    (tmp_path / "secret.bin").write_bytes(np.full(25 * DIMENSION, 7.25, np.float32).tobytes())
+    return place, table
+
+
+@pytest.mark.parametrize("within", ["graph", "attribute", "subgraph"])
+@pytest.mark.parametrize("location", ["../secret.bin", "/dev/zero", "link.bin", "*/_ORT_MEM_ADDR_/*", "absent.bin", ""])
+def test_numbers_from_outside_of_the_folder_are_refused(with_data, location, within):
+    place, _ = with_data
+    (place / "link.bin").symlink_to("../secret.bin")
+    (place / "*" / "_ORT_MEM_ADDR_").mkdir(parents=True)
+    (place / "*" / "_ORT_MEM_ADDR_" / "*").write_bytes(bytes(1600))
+    (place / "model.onnx").write_bytes(graph_with_data(location, within=within))
+    with pytest.raises(ModelError, match=r"keeps numbers in .*; allowed: a file in the folder"):
+        as_encoder(place)
+
+
+@pytest.mark.parametrize("length", ["1604", "-4", str(2**62)])
+def test_numbers_beyond_the_end_of_their_file_are_refused(with_data, length):
+    place, _ = with_data
+    (place / "model.onnx").write_bytes(graph_with_data("weights.bin", length=length))
+    with pytest.raises(ModelError, match=r"asks for bytes 0 to .* which has 1,600"):
+        as_encoder(place)
+
+
+def test_numbers_beside_the_graph_are_read(with_data):
+    place, table = with_data
+    (place / "model.onnx").write_bytes(graph_with_data("weights.bin"))
+    cloud = encode(place, TEXTS[:1])
+    np.testing.assert_array_equal(cloud[0], table[cloud.token_ids(0)])
+    revision = as_encoder(place).card.revision
+    (place / "weights.bin").write_bytes((table + 1).tobytes())
+    assert as_encoder(place).card.revision != revision
+
+
+def test_links_of_the_cache_of_the_hub_are_followed(with_data, tmp_path):
+    place, _ = with_data
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    blobs.mkdir()
+    snapshot.mkdir(parents=True)
+    (place / "model.onnx").write_bytes(graph_with_data("weights.bin"))
+    for number, name in enumerate(("model.onnx", "weights.bin")):
+        (place / name).rename(blobs / str(number))
+        (snapshot / name).symlink_to(blobs / str(number))
+    assert onnx_family.external_data(snapshot / "model.onnx", name="m") == ["weights.bin"]
+
+
+def test_a_graph_that_takes_all_memory_is_refused_in_one_line(with_data):
+    place, _ = with_data
+    model = onnx.load_from_string(graph_with_data("weights.bin"))
+    shape = onnx.helper.make_tensor("shape", onnx.TensorProto.INT64, [1], [2**40])
+    number = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [1.0])
+    model.graph.initializer.append(shape)
+    last = model.graph.node[0]
+    last.output[0] = "states"
+    model.graph.node.extend(
+        [
+            onnx.helper.make_node("ConstantOfShape", ["shape"], ["many"], value=number),
+            onnx.helper.make_node("ReduceMax", ["many"], ["one"], keepdims=1),
+            onnx.helper.make_node("Add", ["states", "one"], ["last_hidden_state"]),
+        ]
+    )
+    (place / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match=r"refused: opening it takes more than .* of memory") as caught:
+        as_encoder(place)
+    assert "\n" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import numpy as np
@@ -121,6 +122,15 @@ def test_a_folder_holds_both(tmp_path):
     again = encode(tmp_path, images=[tmp_path / "picture.png"])
     np.testing.assert_allclose(again[0], clouds[0], atol=1e-6)
     assert again.ids[0].endswith("picture.png")
+
+
+def test_sizes_that_the_weights_cannot_fill_are_refused(tmp_path):
+    vision("ViT").save_pretrained(tmp_path)
+    processor().save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "config.json").write_text(json.dumps({**settings, "num_hidden_layers": 10**7}), encoding="utf-8")
+    with pytest.raises(ModelError, match="cannot belong together"):
+        encode(tmp_path, images=pictures())
 
 
 def test_what_needs_attention_is_refused_in_our_words():

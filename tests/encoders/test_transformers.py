@@ -307,3 +307,12 @@ def test_an_unknown_token_that_is_unknown_is_refused():
     tokenizer._special_tokens_map["unk_token"] = "[GONE]"
     with pytest.raises(InputError, match=r"unknown token '\[GONE\]'"):
         as_encoder((tiny_model(), tokenizer))
+
+
+def test_a_device_that_is_not_here_is_refused_with_those_that_are():
+    from poolscope.encoders.torch_backend import choose_devices
+
+    with pytest.raises(InputError, match=r"received 'cuda:99', .* Usable here: cpu") as refused:
+        choose_devices("cuda:99")
+    named = str(refused.value).partition("Usable here: ")[2].partition(";")[0].split(", ")
+    assert [device.type for device in choose_devices(",".join(named))] == [name.partition(":")[0] for name in named]

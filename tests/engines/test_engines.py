@@ -17,12 +17,11 @@ from poolscope.engines import (
     measure_with,
     measured_with,
     socm_with,
-    tokens_of_texts,
-    tokens_with,
     worst_with,
 )
 from poolscope.engines.base import in_order
 from poolscope.errors import InputError, ModelError, PoolscopeError
+from poolscope.lab.tokens.on_engines import tokens_of_texts, tokens_with
 from poolscope.metrics.base import METRICS
 from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.numbers.bures.pairs import available_cores

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from engine_data import SHARD_TEXTS, FailingJob, corpus, write_vectors
+from poolscope.connect.ray_engine import RayEngine
 from poolscope.encoders import as_encoder
 from poolscope.engines import encode_with, measure_with
-from poolscope.engines.base import RayEngine
 from poolscope.errors import ModelError, StoreError
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store

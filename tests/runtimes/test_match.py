@@ -57,6 +57,9 @@ def test_the_models_own_vectors_need_no_cause_and_nothing_is_encoded_anew(model,
         ({"prompt": "query : the "}, "prompt 'query : the '"),
         ({"prompt": "title: none | text: "}, "prompt 'title: none | text: '"),
         ({"max_length": 32}, "cut at 32 tokens"),
+        ({"max_length": 48}, "cut at 48 tokens"),
+        ({"max_length": 23}, "cut at 23 tokens"),
+        ({"max_length": 81}, "cut at 81 tokens"),
         ({"max_length": 128}, "cut at 128 tokens"),
     ],
 )
@@ -261,3 +264,38 @@ def test_ready_clouds_say_what_could_not_be_tried(clouds):
     assert "prompt" in reference.untested()
     assert list(reference.readings()) == []
     assert match_runtime(ArrayEncoder(clouds), None, pool(clouds, "cls"), clouds=clouds).best.name == "cls"
+
+
+# -- the search ends where no cause comes near ------------------------------------------------------------------------
+
+
+def test_a_search_without_a_cause_costs_in_proportion_to_a_few_texts(model, monkeypatch):
+    texts = sentences(60, low=4, high=30, seed=8)
+    clouds, noise = model.encode(texts)[-1], np.random.default_rng(0).standard_normal((60, DIMENSION))
+    encoded, told = [], []
+    monkeypatch.setattr(Reference, "pooled", counted(Reference.pooled, encoded))
+    match = match_runtime(model, texts, noise, clouds=clouds, progress=lambda count, tokens: told.append(count))
+    assert match.cause is None
+    assert match.provenance["encoded_anew"] == 8
+    assert max(encoded[1:]) == 8  # the first are the clouds that are there
+    assert len(told) > 20
+    assert set(told) == {8}
+
+
+def counted(pooled, sizes):
+    def pooling(reference, clouds):
+        sizes.append(len(clouds))
+        return pooled(reference, clouds)
+
+    return pooling
+
+
+def test_rows_that_are_found_among_the_texts_are_not_read_in_other_ways(model, clouds):
+    match = match_runtime(model, TEXTS, np.roll(pool(clouds), 2, axis=0), clouds=clouds)
+    assert (match.order, match.by_row.order) == ("mean", "shifted by 2")
+    assert match.provenance["encoded_anew"] is None
+
+
+def test_a_cut_and_another_pooling_at_once_are_solved_for(model):
+    vectors = pool(model.with_options(EncoderOptions(max_length=41)).encode(TEXTS)[-1], "cls")
+    assert best(model, vectors)[0] == "cut at 41 tokens and cls"

@@ -11,6 +11,7 @@ import pytest
 
 from poolscope.encoders.endpoint import Endpoint
 from poolscope.encoders.http import EndpointError
+from poolscope.stores import cache
 from poolscope.stores.cache import server_vectors
 from runtime_server import Words, serving
 
@@ -100,3 +101,20 @@ def test_other_texts_and_other_models_have_answers_of_their_own(server, answers)
 def test_without_keeping_nothing_is_written(server, answers):
     server_vectors(source(server), TEXTS, keep=False)
     assert not answers.exists()
+
+
+@pytest.mark.parametrize("years", [-50, 50])
+def test_a_clock_that_jumps_and_another_process_that_tidies_change_no_answer(server, answers, monkeypatch, years):
+    embed, now = server.model.embed, time.time
+
+    class Jumping:
+        def embed(self, texts, way="right"):
+            monkeypatch.setattr(time, "time", lambda: now() + years * 365 * 86400)
+            (answers / "gone").mkdir(exist_ok=True)
+            if not (answers / "gone" / "00000000.npy").is_symlink():
+                (answers / "gone" / "00000000.npy").symlink_to("taken by another process")
+            cache._remove_old(answers)
+            return embed(texts, way)
+
+    server.model = Jumping()
+    assert np.allclose(server_vectors(source(server), TEXTS), Words().embed(TEXTS))

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import random
+import shutil
+import sys
+import time
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,11 +21,10 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError
-from poolscope.files import folder_lock
-from poolscope.stores.cache import cache_folder, cache_limit, trim_cache
+from poolscope.stores.cache import cache_folder, cache_limit, cached_store, trim_cache
 from poolscope.stores.cache import cached_clouds as clouds_of_the_cache
 from poolscope.stores.store import MANIFEST
-from poolscope.stores.writer import encode_to_store
+from poolscope.stores.writer import encode_to_store, store_lock
 from store_fakes import CARD, FakeEncoder, contents, corpus, never
 
 cached_clouds = partial(clouds_of_the_cache, shard_texts=3)
@@ -31,7 +37,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def only_entry(cache: Path) -> Path:
-    (entry,) = cache.iterdir()
+    (entry,) = (path for path in cache.iterdir() if path.is_dir())
     return entry
 
 
@@ -152,7 +158,7 @@ def test_a_cache_in_use_is_passed_by(cache: Path) -> None:
     cached_clouds(FakeEncoder(), corpus())
     entry = only_entry(cache)
     (entry / "layer-last" / "shard-00002.arrow").unlink()  # as if another process were filling it
-    with folder_lock(entry), pytest.warns(UserWarning, match=r"encoded in memory.*process \d+ .* is writing"):
+    with store_lock(entry), pytest.warns(UserWarning, match=r"encoded in memory.*process \d+ .* is writing"):
         clouds = cached_clouds(FakeEncoder(), corpus())
     np.testing.assert_array_equal(clouds[9], cached_clouds(FakeEncoder(), corpus(), enabled=False)[9])
 
@@ -182,7 +188,7 @@ def test_the_longest_unused_entries_go_first(cache: Path, monkeypatch: pytest.Mo
     assert {entries["a"], entries["c"], cache / "precious"} < left
     assert len(left) == 4
 
-    with folder_lock(entries["c"]):
+    with store_lock(entries["c"]):
         assert entries["c"] not in trim_cache(cache, limit=0)
     assert trim_cache(cache, limit=0, keep=entries["c"]) == []
     assert set(cache.iterdir()) == {entries["c"], cache / "precious"}
@@ -193,6 +199,64 @@ def test_an_entry_larger_than_the_limit_serves_its_own_run(monkeypatch: pytest.M
     for _ in range(2):
         assert len(cached_clouds(FakeEncoder(), corpus())) == 10
     cached_clouds(FakeEncoder(before=never), corpus())
+
+
+def visits(number: int, limit: str, said: Any) -> None:
+    """Use entries of a cache that others use too. Runs in a process of its own."""
+    os.environ["POOLSCOPE_CACHE_GB"] = limit
+    draw = random.Random(number)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(15):
+            card = replace(CARD, revision=draw.choice("abc"))
+            encoder = FakeEncoder(card, before=lambda call: time.sleep(draw.random() / 200))
+            assert_equal(cached_clouds(encoder, corpus()), cached_clouds(FakeEncoder(card), corpus(), enabled=False))
+    said.put([str(warning.message) for warning in caught])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are not forked there")
+@pytest.mark.parametrize("limit", ["10", "0"])
+def test_several_processes_share_a_cache(cache: Path, limit: str) -> None:
+    context = multiprocessing.get_context("fork")
+    said = context.Queue()
+    processes = [context.Process(target=visits, args=(number, limit, said)) for number in range(4)]
+    for process in processes:
+        process.start()
+    assert [said.get(timeout=120) for _ in processes] == [[]] * 4  # none calls it damaged, or does without
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    assert [path.name for path in cache.iterdir() if path.name.startswith(".")] == []
+
+
+def test_an_entry_that_is_read_or_filled_is_not_removed(cache: Path) -> None:
+    store = cached_store(FakeEncoder(), corpus(), shard_texts=3)
+    assert store is not None
+    assert trim_cache(cache, limit=0) == []
+    assert len(store.clouds()) == 10
+    entry = store.folder
+    del store
+    assert trim_cache(cache, limit=0) == [entry]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
+def test_no_rights_are_changed_through_a_link(cache: Path, tmp_path: Path) -> None:
+    cached_clouds(FakeEncoder(), corpus())
+    entry, mine, also = only_entry(cache), tmp_path / "mine", tmp_path / "also mine"
+    mine.mkdir(mode=0o755)
+    also.write_text("")
+    for path in (mine, also):
+        path.chmod(0o755)
+    (entry / "link").symlink_to(mine)
+    (entry / "hard").hardlink_to(also)
+    (entry / "layer-last" / "shard-00000.arrow").unlink()
+    cached_clouds(FakeEncoder(), corpus())
+    assert {path.stat().st_mode & 0o777 for path in (mine, also)} == {0o755}
+    shutil.rmtree(entry)
+    entry.symlink_to(mine)
+    with pytest.warns(UserWarning, match="encoded in memory"):
+        cached_clouds(FakeEncoder(), corpus())
+    assert (mine.stat().st_mode & 0o777, list(mine.iterdir())) == (0o755, [])
 
 
 @pytest.mark.parametrize("limit", ["ten", "-1", "nan", "inf"])
@@ -243,3 +307,18 @@ def test_only_the_owner_reads_an_entry(cache: Path) -> None:
         assert modes() == {(True, 0o700), (False, 0o600)}
     finally:
         os.umask(before)
+
+
+@pytest.mark.parametrize("years", [-50, 50])
+def test_a_clock_that_jumps_takes_nothing_from_the_cache(cache: Path, years: int, monkeypatch) -> None:
+    """Neither entries from another time nor another time of the clock make anything stale."""
+    jump = years * 365 * 86400
+    first = cached_clouds(FakeEncoder(), corpus())
+    for path in cache.rglob("*"):
+        os.utime(path, (time.time() + jump,) * 2)
+    assert_equal(first, cached_clouds(FakeEncoder(before=never), corpus()))
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + jump)
+    assert_equal(first, cached_clouds(FakeEncoder(before=never), corpus()))
+    assert trim_cache(cache, limit=10**9) == []
+    assert_equal(first, cached_clouds(FakeEncoder(before=never), corpus()))

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from poolscope.errors import StoreError
-from poolscope.files import LOCK, StoreBusyError, folder_lock
+from poolscope.folder import LOCK, StoreBusyError
+from poolscope.stores.writer import store_lock
 from store_fakes import FakeEncoder, fill, never
 
 
 def test_a_second_writer_is_refused_and_a_dead_one_succeeded(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from poolscope.files import folder_lock\n"
-    code += f"with folder_lock(Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
+    code = "import sys, time; from pathlib import Path; from poolscope.stores.writer import store_lock\n"
+    code += f"with store_lock(Path({str(tmp_path)!r})): print('locked', flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
@@ -30,22 +31,22 @@ def test_a_second_writer_is_refused_and_a_dead_one_succeeded(tmp_path: Path) -> 
 
 
 def test_the_same_process_cannot_write_twice_at_once(tmp_path: Path) -> None:
-    with folder_lock(tmp_path), pytest.raises(StoreBusyError), folder_lock(tmp_path):
+    with store_lock(tmp_path), pytest.raises(StoreBusyError), store_lock(tmp_path):
         pass
-    with folder_lock(tmp_path):
+    with store_lock(tmp_path):
         pass
 
 
 def test_a_lock_file_without_a_signature_is_explained_all_the_same(tmp_path: Path) -> None:
-    with folder_lock(tmp_path):
+    with store_lock(tmp_path):
         (tmp_path / LOCK).write_text("")
-        with pytest.raises(StoreBusyError, match="another process is writing here now"), folder_lock(tmp_path):
+        with pytest.raises(StoreBusyError, match="another process is writing here now"), store_lock(tmp_path):
             pass
 
 
 def test_a_finished_store_opens_while_it_is_locked(tmp_path: Path) -> None:
     fill(tmp_path)
-    with folder_lock(tmp_path):
+    with store_lock(tmp_path):
         assert fill(tmp_path, encoder=FakeEncoder(before=never)).reused == 10
 
 
@@ -70,7 +71,7 @@ def test_a_lock_file_that_vanishes_while_it_is_taken_is_made_again(
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", slow_lock)
-    with folder_lock(tmp_path, wait=1.0):
+    with store_lock(tmp_path, wait=1.0):
         assert len(attempts) == 2
         assert (tmp_path / LOCK).exists()
 
@@ -80,5 +81,5 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path: Path, monk
         raise OSError(errno.ENOSYS, "not implemented")
 
     monkeypatch.setattr(fcntl, "flock", no_flock)
-    with pytest.warns(UserWarning, match="this file system has no locks"), folder_lock(tmp_path):
+    with pytest.warns(UserWarning, match="this file system has no locks"), store_lock(tmp_path):
         pass

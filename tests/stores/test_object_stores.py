@@ -14,7 +14,7 @@ from poolscope import audit, open_clouds, verify
 from poolscope.encoders import as_encoder
 from poolscope.engines import encode_with, measure_with
 from poolscope.errors import InputError, StoreError
-from poolscope.stores.remote import is_remote, located, open_remote
+from poolscope.stores.remote import _opened, is_remote, located, open_remote
 from poolscope.stores.store import Store, is_store
 from poolscope.stores.writer import begin_store, encode_to_store, texts_for_store
 from result_data import same_but_for_time
@@ -42,12 +42,12 @@ def bucket(server, tmp_path, monkeypatch):
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
     for name, value in {**keys, "AWS_ENDPOINT_URL": server, "XDG_CACHE_HOME": str(tmp_path / "cache")}.items():
         monkeypatch.setenv(name, value)
-    open_remote.cache_clear()
+    _opened.cache_clear()
     s3fs.S3FileSystem.clear_instance_cache()
     name = f"bucket-{os.urandom(4).hex()}"
     boto3.client("s3", endpoint_url=server).create_bucket(Bucket=name)
     yield f"s3://{name}"
-    open_remote.cache_clear()
+    _opened.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_the_command_line(bucket, model, tmp_path):
     assert f"stored: {address}" in run("encode", model, tmp_path / "texts.txt", "-o", address)
     assert "595 pairs" in run("socm", address)
     assert "35 texts" in run("corpus", address, "--engine", "local")
-    assert audit(address, trial_texts=0).corpus["texts"] == 35
+    assert audit(address, encode=False).corpus["texts"] == 35
     assert "ok" in run("verify", address)
     assert list(texts_for_store(tmp_path / "texts.txt", address)) == list(TEXTS.texts)
 

@@ -14,12 +14,11 @@ import pytest
 
 from command_line import run
 from poolscope.errors import InputError, StoreError
-from poolscope.files import folder_lock
 from poolscope.metrics.base import METRICS
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.streaming import marks_of
 from poolscope.stores.store import Store, open_clouds
-from poolscope.stores.writer import begin_store, encode_to_store, finish_store, spans, write_shard
+from poolscope.stores.writer import begin_store, encode_to_store, finish_store, spans, store_lock, write_shard
 from store_fakes import CARD, LAYERS, SHARD_TEXTS, FakeEncoder, contents, corpus, die, fill, never
 
 TEXTS = corpus(20, labels=True)
@@ -83,7 +82,7 @@ def test_the_shard_of_a_dead_writer_is_taken_over(tmp_path, alone):
 
 
 def holding_writer(folder: Path, ready) -> None:
-    with folder_lock(folder, ".shard-00001.lock"):
+    with store_lock(folder, ".shard-00001.lock"):
         ready.set()
         time.sleep(60)
 

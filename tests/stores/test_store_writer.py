@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions
 from poolscope.errors import InputError, ModelError, StoreError
-from poolscope.files import LOCK
+from poolscope.folder import LOCK
 from poolscope.stores.store import LABELS, MANIFEST, Store, open_store
 from poolscope.stores.writer import shard_sizes
 from store_fakes import CARD, SHARD_TEXTS, FakeEncoder, contents, corpus, fill, never
@@ -192,15 +193,15 @@ def test_a_full_disk_keeps_what_is_stored(tmp_path: Path) -> None:
 def test_a_write_that_fails_names_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     saves = 0
 
-    def failing_save(clouds: TokenClouds, path: Path) -> None:
+    def failing_write(clouds: TokenClouds, stream: BinaryIO) -> None:
         nonlocal saves
         saves += 1
         if saves > 2:
             raise OSError(number, os.strerror(number))
-        real_save(clouds, path)
+        real_write(clouds, stream)
 
-    real_save = TokenClouds.save
-    monkeypatch.setattr(TokenClouds, "save", failing_save)
+    real_write = TokenClouds.write
+    monkeypatch.setattr(TokenClouds, "write", failing_write)
     cause = "cannot be written.*Input/output error" if number == errno.EIO else "the disk is full"
     with pytest.raises(StoreError, match=f"{cause}.*6 of 10 texts are stored"):
         fill(tmp_path, layers=None)

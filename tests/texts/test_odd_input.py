@@ -19,11 +19,10 @@ import pytest
 
 import poolscope as ps
 from audit_data import bag_of_words, topics
-from poolscope.auditing.question import read_thresholds
 from poolscope.clouds.vectors import open_vectors
 from poolscope.errors import InputError, PoolscopeError
-from poolscope.metrics.tokens.moments import load_state
-from poolscope.research.correlate.model_records import read_audits
+from poolscope.lab.correlate.model_records import read_audits
+from poolscope.lab.tokens.moments import load_state
 from poolscope.results import Result
 from poolscope.stores.store import Store
 from poolscope.texts import plain, read_texts
@@ -311,13 +310,12 @@ READERS = {
     "state": load_state,
     "repair": lambda path: ps.Repair.load(path),
     "result": lambda path: Result.load(path),
-    "thresholds": lambda path: read_thresholds(path.with_suffix(".toml")),
     "audit": lambda path: ps.Audit.load(path.with_name("audit.json")),
     "audits": lambda path: read_audits([path]),
     "manifest": lambda path: Store.open(path.parent),
     "texts of a store": lambda path: open_spooled(path.parent),
 }
-NAMES = ("pipe", "pipe.npy", "pipe.npz", "pipe.parquet", "pipe.toml", "audit.json", "manifest.json", ".texts.json")
+NAMES = ("pipe", "pipe.npy", "pipe.npz", "pipe.parquet", "audit.json", "manifest.json", ".texts.json")
 
 
 @pipes
@@ -340,8 +338,8 @@ def test_parts_of_a_store_and_of_an_audit_that_are_pipes(tmp_path):
     for path in [*tmp_path.rglob("*.arrow"), *tmp_path.rglob("*.parquet")]:
         path.unlink()
         os.mkfifo(path)
-    store, audit = Store.open(tmp_path / "store"), ps.Audit.load(tmp_path / "audit")
-    for read in (lambda: store.clouds(-1), lambda: store.labels, lambda: list(audit.tables.values())):
+    store = Store.open(tmp_path / "store")
+    for read in (lambda: store.clouds(-1), lambda: store.labels, lambda: ps.Audit.load(tmp_path / "audit")):
         with pytest.raises(PoolscopeError, match="is not a regular file"):
             read()
 
@@ -365,3 +363,20 @@ def test_a_file_without_a_byte_is_said_to_be_empty(tmp_path, name):
         with pytest.raises(InputError, match="the file is empty") as caught:
             read(tmp_path / name)
         assert "--column" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_a_small_file_of_countless_empty_rows_is_refused(tmp_path, kind):
+    """Rows of nothing take no bytes, and reading a billion of them would never end."""
+    path = tmp_path / f"rows.{kind}"
+    if kind == "arrow":
+        schema = pa.schema([("text", pa.null())])
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+            writer.write_batch(pa.record_batch([pa.nulls(2_000_000_000)], schema=schema))
+    else:
+        with pq.ParquetWriter(path, pa.schema([("text", pa.string())])) as writer:
+            for _ in range(8):
+                writer.write_table(pa.table({"text": pa.nulls(1_000_000, pa.string())}))
+    assert path.stat().st_size < 100_000
+    with pytest.raises(InputError, match="packed file that holds more than"):
+        read_texts(path)

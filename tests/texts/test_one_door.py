@@ -62,7 +62,7 @@ FUNCTIONS = {
     "encoder": lambda texts: len(ps.as_encoder(letters).encode(texts)[-1]),
     "token_statistics": lambda texts: ps.token_statistics(letters, texts, groups=["all"] * len(TEXTS)).moments.texts,
     "length_report": lambda texts: len(ps.length_report(letters, texts, bins=1, probes=False).profile.assignment),
-    "audit": lambda texts: ps.audit(letters, texts, trial_texts=8).corpus["texts"],
+    "audit": lambda texts: ps.audit(letters, texts).corpus["texts"],
     "tune": lambda texts: tuned(ps.tune(letters, texts, temperatures=[], poolings=["max"], repairs=[], reranked=0)),
     "split_half_task": lambda texts: len(split_half_task(texts).queries),
     "task": lambda texts: len(ClassificationTask(texts, ["a", "b"] * (len(TEXTS) // 2)).texts),

@@ -86,10 +86,10 @@ def test_sample_of_pairs() -> None:
         ({"query": ["a"], "d": ["b"]}, {}, "no column 'document'.*--document-column NAME"),
         (ROWS, {"label_column": "gold"}, "no column 'gold'.*--label-column NAME"),
         (ROWS, {"label_column": "query"}, "each part needs its own"),
-        ({"query": [1], "document": ["b"]}, {}, r"row 0 holds 1 \(int\) where a text"),
+        ({"query": [1], "document": ["b"]}, {}, r"row 1 holds 1 \(int\) where a text"),
         ({"query": ["a"], "document": [""]}, {}, "1 rows, every one empty"),
-        ({"query": ["a"], "document": ["b"], "y": ["high"]}, {"label_column": "y"}, "row 0 holds 'high' as its label"),
-        ({"query": ["a"], "document": ["b"], "y": [None]}, {"label_column": "y"}, "row 0 holds None as its label"),
+        ({"query": ["a"], "document": ["b"], "y": ["high"]}, {"label_column": "y"}, "row 1 holds 'high' as its label"),
+        ({"query": ["a"], "document": ["b"], "y": [None]}, {"label_column": "y"}, "row 1 holds None as its label"),
         (["a", "b"], {}, "a table is a path"),
     ],
 )
@@ -130,13 +130,13 @@ def test_index_pairs(tmp_path: Path, suffix: str, names: tuple[str, str, str]) -
         ("a.csv", "a,b,c\n0,1,2\n", "columns 'a', 'b', 'c'; pairs are read from the columns 'i' and 'j'"),
         ("a.csv", "a,b\nx,y\n", "exactly two columns of whole numbers"),
         ("a.csv", "i,j\n", "received no pairs"),
-        ("a.csv", "i,j\n0,1\n0,-1\n", "row 1 holds '-1'; the position of a text is 0, 1, 2"),
-        ("a.csv", "i,j\n0,1.0\n", "row 0 holds '1.0'"),
-        ("a.csv", "i,j\n0,\n", "row 0 holds ''"),
-        ("a.jsonl", '{"i": 0, "j": 1.0}', "row 0 holds 1.0"),
-        ("a.jsonl", '{"i": 0, "j": true}', "row 0 holds True"),
-        ("a.jsonl", '{"i": 0, "j": 1}\n{"i": 0}', "row 1 holds None"),
-        ("a.jsonl", '{"i": 0, "j": 9223372036854775808}', "row 0 holds 9223372036854775808"),
+        ("a.csv", "i,j\n0,1\n0,-1\n", "row 2 holds '-1'; the position of a text is 0, 1, 2"),
+        ("a.csv", "i,j\n0,1.0\n", "row 1 holds '1.0'"),
+        ("a.csv", "i,j\n0,\n", "row 1 holds ''"),
+        ("a.jsonl", '{"i": 0, "j": 1.0}', "row 1 holds 1.0"),
+        ("a.jsonl", '{"i": 0, "j": true}', "row 1 holds True"),
+        ("a.jsonl", '{"i": 0, "j": 1}\n{"i": 0}', "row 2 holds None"),
+        ("a.jsonl", '{"i": 0, "j": 9223372036854775808}', "row 1 holds 9223372036854775808"),
     ],
 )
 def test_index_pairs_that_cannot_be_read(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -150,7 +150,7 @@ def test_pairs_of_ids_are_not_shifted_by_empty_rows_or_a_draw(tmp_path: Path) ->
     path = save(tmp_path / "pairs.csv", {"i": [0, 5], "j": [3, 2]})
     assert read_index_pairs(path, ids=(texts.ids, texts.ids)).tolist() == [[0, 2], [3, 1]]
     drawn = texts.take([0, 2, 3])
-    with pytest.raises(InputError, match=r"row 1 .* '2', and none of the 3 texts"):
+    with pytest.raises(InputError, match=r"row 2 .* '2', and none of the 3 texts"):
         read_index_pairs(path, ids=(drawn.ids, drawn.ids))
 
 

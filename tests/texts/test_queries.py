@@ -146,6 +146,7 @@ def test_what_is_left_out_or_merged_is_counted():
         ({"query": ["a"], "relevant": [2.5]}, "as the id of a text"),
         ({"query": [7], "relevant": ["x"]}, "where a query is expected"),
         ({"a": {"x": 0}}, "none of which names a relevant text"),
+        ({" ": ["x"], "": ["y"]}, "2 queries, all of them empty"),
         ({"a": {"x": 1, "y": float("nan")}}, "grades the text 'y' with nan"),
         ({"a": {"x": 1, "y": ""}}, "grades the text 'y' with ''"),
     ],

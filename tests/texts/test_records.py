@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from poolscope.errors import InputError
-from poolscope.texts import ReadReport, Texts, read_pairs, read_texts
+from poolscope.texts import ReadReport, Texts, read_texts
 
 
 def test_texts_is_a_sequence_of_its_texts() -> None:
@@ -65,12 +64,3 @@ def test_sample_is_the_same_on_every_machine_and_even() -> None:
             texts.sample(wrong)
         with pytest.raises(InputError, match="whole number of at least 1"):
             read_texts(["a"], limit=wrong)
-
-
-@pytest.mark.parametrize("read", [read_texts, read_pairs])
-def test_how_many_are_read_is_called_limit(read: Callable[..., object]) -> None:
-    with pytest.raises(InputError, match=rf"^sample: .* {read.__name__} .*\blimit=") as raised:
-        read("builtin:docstrings", sample=3)
-    assert not isinstance(raised.value, TypeError)
-    with pytest.raises(TypeError, match=f"{read.__name__}.*'columns'"):  # any other name, as Python itself
-        read("builtin:docstrings", columns="text")

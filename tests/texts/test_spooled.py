@@ -99,6 +99,16 @@ def test_the_file_is_made_once_and_again_where_the_source_has_changed(tmp_path):
     assert len(spool_texts(path, folder, column="text")) == len(first) + 1
 
 
+def test_a_source_that_changed_is_read_again_whatever_its_clock_says(tmp_path):
+    path, folder = write(tmp_path / "a.jsonl", [{"text": "one text"}]), tmp_path / "s"
+    about = path.stat()
+    spool_texts(path, folder, column="text")
+    write(path, [{"text": "two text"}])
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))  # as what unpacks or copies files sets it
+    assert path.stat().st_size == about.st_size
+    assert list(spool_texts(path, folder, column="text").texts) == ["two text"]
+
+
 def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path):
     path = write(tmp_path / "a.jsonl.gz", ROWS)
     encode_to_store(FakeEncoder(), read_texts(path, column="text"), tmp_path / "one", shard_texts=9)

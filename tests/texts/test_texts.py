@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from poolscope.errors import InputError
 from poolscope.texts import ReadReport, read_texts
@@ -254,14 +255,14 @@ def test_csv_with_semicolons_and_empty_lines(tmp_path: Path) -> None:
     [
         ("a.csv", b"", "the file is empty"),
         ("a.csv", b"text,text\na,b\n", "two columns share a name"),
-        ("a.csv", b"text\na\nb, c\n", r"row 1 has 2 fields where the header has 1"),
+        ("a.csv", b"text\na\nb, c\n", r"line 3 has 2 fields where the header has 1"),
         ("a.csv", b'text\n"a\nb', "line 3 breaks the rules of CSV"),
         ("a.csv", b'text\n"a" b\n', "line 2 breaks the rules of CSV"),
         ("a.csv", b"text\n", "received nothing"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a.jsonl: line 1 is not valid JSON"),
-        ("a.jsonl", b'["a"]\n', "line 0 holds .* expected an object"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"row 1 holds 5 \(int\) where a text is expected"),
-        ("a.jsonl", b'{"text": ["a"]}\n', r"row 0 holds \['a'\] \(list\)"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"a.jsonl: line 2 is not valid JSON \(Expecting value: column 10\)"),
+        ("a.jsonl", b'["a"]\n', "line 1 holds .* expected an object"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": 5}\n', r"row 2 holds 5 \(int\) where a text is expected"),
+        ("a.jsonl", b'{"text": ["a"]}\n', r"row 1 holds \['a'\] \(list\)"),
         ("a.parquet", b"PAR1 no", "a.parquet.*Write or fetch it again|cannot be read"),
         ("a.arrow", b"ARROW1 no", "a.arrow: damaged"),
         ("a.feather", b"x", "a.feather: damaged"),
@@ -275,17 +276,56 @@ def test_files_that_cannot_be_read(tmp_path: Path, name: str, content: bytes, me
         read_texts(tmp_path / name)
 
 
+def test_ids_of_pandas_with_a_gap_are_whole_numbers() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"id": [1, 2, None], "text": ["a", "b", "c"]})  # which makes them 1.0, 2.0, NaN
+    with pytest.raises(InputError, match="row 3 has no id"):
+        read_texts(frame, id_column="id")
+    assert read_texts(frame[:2], id_column="id").ids == ("1", "2")
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet", "feather", "json", "frame"])
+def test_rows_count_from_one_in_every_message(tmp_path: Path, kind: str) -> None:
+    """The third row lacks its label, whatever the file."""
+    columns = {"text": ["a", "b", "c"], "label": ["x", "y", None]}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    path = tmp_path / f"a.{kind}"
+    if kind in ("csv", "tsv"):
+        mark = "," if kind == "csv" else "\t"
+        path.write_text("".join(f"{mark.join(row)}\n" for row in (columns, *zip("abc", ("x", "y", ""), strict=True))))
+    elif kind == "jsonl":
+        write_jsonl(path, rows)
+    elif kind == "json":
+        path.write_text(json.dumps(rows))
+    elif kind == "parquet":
+        pq.write_table(pa.table(columns), path)
+    elif kind == "feather":
+        feather.write_feather(pa.table(columns), str(path))
+    source = pa.table(columns) if kind == "frame" else path
+    with pytest.raises(InputError, match=": row 3 has no label"):
+        read_texts(source, label_column="label")
+
+
+def test_lines_count_from_one_and_a_record_of_several_lines_by_its_first(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('text,id\n"one\ntwo\nthree",1\nfour,2,3\n')
+    with pytest.raises(InputError, match=r"a\.csv: line 5 has 3 fields"):
+        read_texts(tmp_path / "a.csv")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n\n{"text": 1,}\n')
+    with pytest.raises(InputError, match=r"a\.jsonl: line 3 is not valid JSON"):
+        read_texts(tmp_path / "a.jsonl")
+
+
 def test_columns_that_do_not_fit(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "a.jsonl", [{"id": 1, "text": "a"}, {"id": 1, "text": "b"}, {"text": "c"}])
     with pytest.raises(InputError, match=r"no column 'body'; .*'id', 'text'.*--column NAME"):
         read_texts(path, column="body")
-    with pytest.raises(InputError, match="rows 0 and 1 share the id '1'"):
+    with pytest.raises(InputError, match="row 1 and row 2 share the id '1'"):
         read_texts(path, id_column="id")
-    with pytest.raises(InputError, match="row 2 holds None as its label"):
+    with pytest.raises(InputError, match="row 3 has no label"):
         read_texts(path, label_column="id")
-    with pytest.raises(InputError, match=r"row 0 holds 0\.5 as its id"):
+    with pytest.raises(InputError, match=r"row 1 holds 0\.5 as its id"):
         read_texts({"text": ["a"], "id": [0.5]}, id_column="id")
-    with pytest.raises(InputError, match="row 0 holds nan as its label"):
+    with pytest.raises(InputError, match="row 1 has no label"):
         read_texts(pa.table({"text": ["a"], "label": [float("nan")]}), label_column="label")
     (tmp_path / "a.txt").write_text("a")
     for source in (tmp_path, tmp_path / "a.txt", ["a"], read_texts(["a"])):
@@ -326,7 +366,7 @@ def test_objects_in_memory() -> None:
         assert (texts.ids, texts.texts, texts.report.empty) == (("0", "2"), ("a", "b"), 1), type(source)
         assert {type(text) for text in texts} == {str}
     assert read_texts(frame.rename(columns={"text": "review"})).texts == ("a", "b")  # the index is no column
-    with pytest.raises(InputError, match=r"row 0 holds 1 .*where a text is expected"):
+    with pytest.raises(InputError, match=r"row 1 holds 1 .*where a text is expected"):
         read_texts(frame["n"])
     with pytest.raises(InputError, match="Arrow cannot read as a table"):
         read_texts({"text": ["a", 1, []]})

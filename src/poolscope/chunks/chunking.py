@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import histogram_figure
 from poolscope.chunks.splitting import KINDS, Piece, TokenRuler, split_texts
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
-from poolscope.files import atomic_path
+from poolscope.files import atomic_file
 from poolscope.results import Result, bulk
+from poolscope.show.charts import histogram_figure
 from poolscope.texts import ReadReport, Texts, read_texts
 from poolscope.texts.groups import group_column, groups_of_ids
 from poolscope.texts.sources import exists, other_columns
@@ -172,8 +172,9 @@ class Chunks(Result):
         if Path(path).suffix.lower() == ".parquet":
             self.save_parquet(path)
             return
-        with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
-            stream.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in self.rows())
+        with atomic_file(path) as stream:
+            lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in self.rows())
+            stream.writelines(line.encode("utf-8") for line in lines)
 
 
 def check_chunk_file(path: str | os.PathLike[str], *, source: object = None) -> None:
@@ -182,7 +183,7 @@ def check_chunk_file(path: str | os.PathLike[str], *, source: object = None) -> 
     if ending not in ENDINGS:
         raise InputError(
             f"{path}: received the ending '{ending}'; allowed: {', '.join(ENDINGS)}. Chunks are rows with several "
-            f"fields: name the file so."
+            f"fields. Try {Path(path).stem}.jsonl."
         )
     named = isinstance(source, str | os.PathLike) and exists(Path(source))
     if named and Path(path).exists() and Path(path).samefile(str(source)):
@@ -244,7 +245,7 @@ def chunk_texts(
     if isinstance(overlap, bool) or not isinstance(overlap, int) or not 0 <= overlap <= ruler.room // 2:
         raise InputError(
             f"overlap: received {overlap!r}; allowed: a whole number of tokens from 0 to {ruler.room // 2}, half of "
-            f"what a chunk has beside special tokens and prompt. Ask for less."
+            f"what a chunk has beside special tokens and prompt. Try {ruler.room // 8}."
         )
     chunks: list[Chunk] = []
     cuts: Counter[int] = Counter()

@@ -251,8 +251,8 @@ class TokenRuler:
             )
         if isinstance(limit, bool) or not isinstance(limit, int) or limit <= self.added:
             raise InputError(
-                f"tokens: received {limit!r}; allowed: a whole number of more than {self.added}, which the special "
-                f"tokens and the prompt of {name} take. Ask for more."
+                f"tokens: received {limit!r}; the special tokens and the prompt of {name} already "
+                f"take {self.added}. Use {self.added + 1} or more."
             )
         if self._longest is not None and limit > self._longest:
             raise InputError(

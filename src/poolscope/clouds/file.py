@@ -10,7 +10,6 @@ without these checks, and that is said once.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from functools import cache
 from numbers import Integral
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -31,8 +30,9 @@ from poolscope.errors import InputError, StoreError, reading, shorten
 from poolscope.files import refuse_special
 from poolscope.texts.records import ArrowStrings as ArrowStrings
 from poolscope.texts.tables import is_table
+from poolscope.words import logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _KEY = b"poolscope digests"  # in the metadata of the schema: that there are some; in that of a batch: its own
 _REMEDY = "Encode the texts again."
 FORMAT = 1
@@ -101,10 +101,10 @@ def address_of(rows: NDArray[Any]) -> int:
 class DigestedFile:
     """An Arrow IPC file that is written batch by batch, each with its digests; `with` closes it."""
 
-    def __init__(self, path: str | os.PathLike[str], schema: pa.Schema, *, bulk: str = "tokens") -> None:
+    def __init__(self, stream: BinaryIO, schema: pa.Schema, *, bulk: str = "tokens") -> None:
         self._bulk = bulk
         self.schema = schema.with_metadata({**(schema.metadata or {}), _KEY: b"1"})
-        self._writer = pa.ipc.new_file(os.fspath(path), self.schema)
+        self._writer = pa.ipc.new_file(stream, self.schema)
         self._written: list[bytes] = []
         self._rows = 0
 
@@ -303,7 +303,7 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
         )
     plural = {"id": "ids", "text": "texts"}.get(name, name)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(f"{plural}: received {shorten(values)}; needed: a list, one entry a text. Pass one.")
+        raise InputError(f"{plural}: received {shorten(values)}; needed: a list, one entry a text, such as ['a', 'b'].")
     entries = values.tolist() if isinstance(values, np.ndarray) else list(values)
     if len(entries) != count:
         raise InputError(f"{plural}: received {len(entries)} entries for {count} texts; one per text is needed.")
@@ -329,7 +329,7 @@ def _text(value: Any, place: str) -> str:
 def _cut_tokens(value: Any, place: str) -> int:
     if isinstance(value, Integral) and not isinstance(value, bool | np.bool_) and 0 <= int(value) < 2**31:
         return int(value)
-    raise InputError(f"{place} is {value!r}; allowed: how many tokens were cut off, a whole number of at least 0.")
+    raise InputError(f"{place} is {value!r}; allowed: how many tokens were truncated, a whole number of at least 0.")
 
 
 def _is_writable(word: str) -> bool:

@@ -23,7 +23,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,8 @@ from poolscope.clouds.file import (
     write_provenance,
 )
 from poolscope.errors import InputError, reading, shorten
-from poolscope.files import as_path, atomic_path
+from poolscope.files import as_path, atomic_file
+from poolscope.surface import refuse_masked
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 
@@ -61,6 +62,7 @@ def as_matrix(value: Any, *, name: str = "tokens") -> NDArray[Any]:
     if hasattr(value, "detach"):  # a torch tensor, recognised without importing torch
         value = value.detach().cpu()
         value = value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
+    refuse_masked(value, name)
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:  # nested lists of unequal lengths
@@ -148,7 +150,9 @@ class TokenClouds:
         Ids may be whole numbers, such as the index of a data frame; they are kept as strings.
         """
         if isinstance(arrays, str | bytes | Mapping) or not isinstance(arrays, Iterable):
-            raise InputError(f"received {shorten(arrays)}; needed: a list of matrices, one a text. Pass one.")
+            raise InputError(
+                f"received {shorten(arrays)}; needed: a list of matrices (tokens × dimensions), one a text."
+            )
         matrices = [as_matrix(array, name=f"text {k}") for k, array in enumerate(arrays)]
         if not matrices:
             raise InputError("received no clouds; at least one text is needed.")
@@ -390,8 +394,13 @@ class TokenClouds:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one Arrow IPC file, atomically."""
+        with atomic_file(path) as stream:
+            self.write(stream)
+
+    def write(self, stream: BinaryIO) -> None:
+        """Write one Arrow IPC file into an open stream."""
         table = self.to_table()
-        with atomic_path(path) as temporary, DigestedFile(temporary, table.schema) as file:
+        with DigestedFile(stream, table.schema) as file:
             file.write(table)
 
     @classmethod
@@ -449,14 +458,14 @@ class CloudWriter:
         self._file: DigestedFile | None = None
 
     def __enter__(self) -> CloudWriter:
-        self._temporary = self._open.enter_context(atomic_path(self._target))
+        self._stream = self._open.enter_context(atomic_file(self._target))
         return self
 
     def write(self, clouds: TokenClouds) -> None:
         """Append the texts of `clouds`; all parts must share dimension and type."""
         table = clouds.to_table()
         if self._file is None:
-            self._file = self._open.enter_context(DigestedFile(self._temporary, table.schema))
+            self._file = self._open.enter_context(DigestedFile(self._stream, table.schema))
         if table.schema != self._file.schema:
             raise InputError(f"{self._target}: received clouds of another dimension or type than those before.")
         self._file.write(table)
@@ -497,7 +506,9 @@ class CloudBuilder:
         self._texts: list[str | None] = []
         self._truncated: list[int] = []
         if not isinstance(provenance, Mapping | None):
-            raise InputError(f"provenance: received {shorten(provenance)}; allowed: a dictionary. Pass one.")
+            raise InputError(
+                f"provenance: received {shorten(provenance)}; allowed: a dictionary, such as {{'model': 'name'}}."
+            )
         self._provenance = provenance
 
     def add_token(self, vector: Any) -> None:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import as_path, atomic_path, refuse_special
+from poolscope.files import as_path, refuse_special
 from poolscope.surface import as_lengths
 from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
 from poolscope.texts.records import is_missing
@@ -233,7 +233,7 @@ def _checked(parts: Mapping[str, Any], source: str) -> Vectors:
     wrong = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(wrong):
         raise InputError(
-            f"{source}: row {wrong[0]} ({len(wrong)} in all) holds NaN or infinity. Embed these texts again."
+            f"{source}: row {wrong[0] + 1} ({len(wrong)} in all) holds NaN or infinity. Embed these texts again."
         )
     texts, ids, labels = (_strings(parts.get(name), name, len(vectors), source) for name in ("texts", "ids", "labels"))
     lengths = parts.get("lengths")
@@ -267,8 +267,8 @@ def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...]
 # -- the files of a store that keeps one vector a text ----------------------------------------------------------------
 
 
-def save_vectors(held: Vectors, path: str | os.PathLike[str]) -> None:
-    """Write one Arrow IPC file, atomically: id, text, length, truncated, trace and vector (float32) of every text."""
+def write_vectors(held: Vectors, stream: BinaryIO) -> None:
+    """Write one Arrow IPC file: id, text, length, truncated, trace and vector (float32) of every text."""
     vectors = np.ascontiguousarray(held.vectors, dtype=np.float32)
     columns = {
         "id": pa.array(held.ids, pa.string()),
@@ -279,12 +279,12 @@ def save_vectors(held: Vectors, path: str | os.PathLike[str]) -> None:
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     table = pa.table(columns)
-    with atomic_path(path) as temporary, DigestedFile(temporary, table.schema, bulk="vector") as file:
+    with DigestedFile(stream, table.schema, bulk="vector") as file:
         file.write(table)
 
 
 def open_vectors(path: str | os.PathLike[str]) -> Vectors:
-    """Read a file that `save_vectors` wrote; the vectors are memory-mapped, and compared with their digests."""
+    """Read a file that `write_vectors` wrote; the vectors are memory-mapped, and compared with their digests."""
     table, guards = read_digested(path, bulk="vector")
     for guard in guards.all:
         guard.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,12 +11,19 @@ from typing import Any, Protocol, runtime_checkable
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, shorten
 from poolscope.texts import as_texts
+from poolscope.words import say
 
 ROLES = ("query", "document")
 DTYPES = ("float32", "float16", "bfloat16", "float64")
+# Families of devices of torch and of its extensions. Whether one is here is asked when it is needed.
+_FAMILIES = "cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|mlu|musa|gcu|ipu|privateuseone"
+_DEVICES = re.compile(rf"\s*(?:{_FAMILIES})(?::\d+)?\s*(?:,\s*(?:{_FAMILIES})(?::\d+)?\s*)*")
 
 # The names under which models declare the prompt of a role, in the order sentence-transformers looks for them.
 _ROLE_PROMPTS = {"query": ("query",), "document": ("document", "passage", "corpus")}
+
+# What the card of a late-interaction model has in place of a pooling: it keeps its tokens, and scores by MaxSim.
+KEEPS_TOKENS = "maxsim"
 
 # Called after every batch with the number of texts and tokens just encoded.
 Progress = Callable[[int, int], None]
@@ -47,12 +54,12 @@ def _shown(total: int | None) -> Progress:
         shown, seconds = now, now - began
         speed = f"{tokens / seconds:,.0f} tokens/s"
         if total is None:
-            print(f"encoded {texts:,} texts · {speed}", file=sys.stderr, flush=True)
+            say(f"encoded {texts:,} texts · {speed}")
             return
         left = seconds * (total - texts) / max(texts, 1)
         bar = "█" * (20 * texts // max(total, 1))
         state = f"encoding {bar:░<20} {texts:,} of {total:,} texts · {speed} · {left:.0f} s left"
-        print(f"\r{state:<90}", end="\n" if texts >= total else "", file=sys.stderr, flush=True)
+        say(f"{state:<90}", over=True, end="\n" if texts >= total else "")
 
     return advance
 
@@ -85,6 +92,11 @@ class ModelCard:
     temperature: Mapping[str, Any] | None = None
     parameters: int | None = None
     quantization: str | None = None
+
+    @property
+    def keeps_tokens(self) -> bool:
+        """Does the model pool nothing, and score by the vectors of all tokens (late interaction)?"""
+        return self.pooling == (KEEPS_TOKENS,)
 
     @property
     def last(self) -> int:
@@ -135,6 +147,11 @@ class EncoderOptions:
             raise InputError(f"role: received {self.role!r}; allowed: {', '.join(ROLES)}.")
         if self.dtype not in (None, *DTYPES):
             raise InputError(f"dtype: received {self.dtype!r}; allowed: {', '.join(DTYPES)}.")
+        if self.device is not None and not _DEVICES.fullmatch(str(self.device)):  # whether it is here, torch knows
+            raise InputError(
+                f"device: received {self.device!r}; allowed: cpu, cuda, cuda:0, mps, or several with commas between "
+                f"them, such as cuda:0,cuda:1."
+            )
         for name in ("max_length", "batch_tokens"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ from poolscope.encoders.base import (
 from poolscope.encoders.capabilities import EncoderSpec, attention_of, has_attention, planner_of
 from poolscope.encoders.pooling import Step, TextPooling
 from poolscope.encoders.tokens import Tokens, Vocabulary, offsets_of, tokenize_prompted
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, explained
 
 Ids = NDArray[np.int32]
 Array = NDArray[np.float64]
@@ -235,7 +235,7 @@ class BatchedEncoder:
         self.options = options
         self.spec: EncoderSpec | None = None  # the door knows by which name it was opened
         self.prompt = resolve_prompt(card, options)
-        self.max_length = _max_length(card, options)
+        self.max_length = chosen_length(card, options)
         self.backend = backend
         self.tokenize = tokenize
         self.vocabulary = vocabulary
@@ -264,7 +264,7 @@ class BatchedEncoder:
     ) -> dict[int, TokenClouds]:
         """Clouds of texts whose tokens were planned otherwise than `plan` does, for each asked layer."""
         wanted = check_layers(layers, self.card.layers, name=self.card.name)
-        with self.backend.workers(sorted(set(wanted.values())), len(plan)) as workers:
+        with self.workers(sorted(set(wanted.values())), len(plan)) as workers:
             matrices = run_batches(plan, workers, progress=progress)
         about = {"model": self.card.to_dict(), "options": self.options.content()}
         return {
@@ -318,9 +318,23 @@ class BatchedEncoder:
         """Why there is no `attention`, where the backend knows more than that it is no torch."""
         return str(getattr(self.backend, "lacking", ""))
 
-    def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
+    @contextmanager
+    def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[Sequence[Forward]]:
         """Functions from a batch to the token rows of the layers `numbers`; see `Backend.workers`."""
-        return self.backend.workers(numbers, batches)
+        with self.backend.workers(numbers, batches) as functions:
+            # A function that is listed several times stays one.
+            explaining = {function: partial(self._run_explained, function) for function in functions}
+            yield [explaining[function] for function in functions]
+
+    def _run_explained(self, forward: Forward, batch: Batch) -> dict[int, NDArray[Any]]:
+        """Run a batch; what a library raises over a model of others is one line, objects of the caller raise as is."""
+        if self.spec is None:
+            return forward(batch)
+        with explained(
+            f"{self._card.name}: it cannot read a batch of {len(batch.ids)} texts, {batch.ids.shape[1]} tokens long",
+            "Check that its tokenizer, settings and weights are of one model, and that the memory is enough.",
+        ):
+            return forward(batch)
 
     def plan(self, texts: Sequence[str]) -> BatchPlan:
         """The texts with their prompt, tokenised and cut into batches."""
@@ -367,7 +381,8 @@ def token_clouds(
     )
 
 
-def _max_length(card: ModelCard, options: EncoderOptions) -> int | None:
+def chosen_length(card: ModelCard, options: EncoderOptions) -> int | None:
+    """The tokens at which texts are cut: the caller's choice, if the weights have the positions, or the card's."""
     if options.max_length is not None and card.positions is not None and options.max_length > card.positions:
         raise InputError(
             f"max_length (--max-length): received {options.max_length}, but {card.name} has positions for "
@@ -388,7 +403,7 @@ def _check_tokens(tokens: Tokens, texts: Sequence[str], *, skip: int, max_length
     if max_length is not None and tokens.lengths.max() > max_length:  # so tokenizers treat what they cannot cut
         raise InputError(
             f"max_length (--max-length): received {max_length}, which leaves no room beside the special tokens that "
-            f"the tokenizer adds to every text. Ask for more."
+            f"the tokenizer adds to every text. Use {tokens.lengths.max() + 1} or more."
         )
     empty = np.flatnonzero(tokens.lengths <= skip)
     if len(empty):

@@ -6,10 +6,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -27,7 +26,8 @@ from poolscope.encoders.base import (
 from poolscope.encoders.capabilities import EncoderSpec, is_encoder
 from poolscope.encoders.folders import is_router, refuse_adapter
 from poolscope.encoders.gguf import is_gguf, load_gguf
-from poolscope.encoders.named import PREFIX, fetch, is_hub_name, load_builtin, meant
+from poolscope.encoders.late import is_late_folder, is_late_model, load_late, wrap_late
+from poolscope.encoders.named import PREFIX, builtin_folder, check_builtin, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
 from poolscope.encoders.patches import is_pair, open_patches
 from poolscope.encoders.pooling import declares_nothing
@@ -40,12 +40,13 @@ from poolscope.encoders.transformers import (
     wrap_loaded,
     wrap_sentence_transformer,
 )
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, explained
 from poolscope.extensions import add_row, load_extensions
 from poolscope.texts import Texts, as_texts
 from poolscope.texts.sources import exists
+from poolscope.words import logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 
 # -- the table --------------------------------------------------------------------------------------------------------
 
@@ -140,6 +141,13 @@ ENCODERS: dict[str, EncoderKind] = {
             extra="torch",
         ),
         EncoderKind(
+            "late-interaction",
+            "a folder of a MultiVectorEncoder, PyLate or ColBERT",
+            lambda source: source.is_folder(is_late_folder),
+            _located(load_late),
+            extra="sentence-transformers",
+        ),
+        EncoderKind(
             "static",
             "a folder of model2vec or StaticEmbedding",
             lambda source: source.is_folder(is_static_folder),
@@ -172,6 +180,12 @@ ENCODERS: dict[str, EncoderKind] = {
             "a hub name",
             lambda source: source.name != "" and source.path is None and is_hub_name(source.name),
             _open_hub,
+        ),
+        EncoderKind(
+            "late-interaction model",
+            "a MultiVectorEncoder or a ColBERT of PyLate",
+            lambda source: is_late_model(_as_it_was(source.model)),
+            lambda source, options: wrap_late(_as_it_was(source.model), options),
         ),
         EncoderKind(
             "sentence-transformers",
@@ -234,14 +248,23 @@ def register_encoder(kind: EncoderKind) -> EncoderKind:
 
 def _open(source: Source, options: EncoderOptions) -> TokenEncoder:
     """By the first family that recognises the source, or an error that says what would be."""
-    kind = _kind_of(source)
+    with _opened_in_one_line(source):
+        kind = _kind_of(source)
     if not kind.takes_options and options != EncoderOptions():
         chosen = sorted(name for name, value in vars(options).items() if value != getattr(EncoderOptions(), name))
         raise InputError(
             f"received the options {chosen} for {type(source.model).__name__}; no option applies to what poolscope "
             f"only hands on. Set them where the vectors are made."
         )
-    return kind.open(source, options)
+    with _opened_in_one_line(source):
+        return kind.open(source, options)
+
+
+def _opened_in_one_line(source: Source) -> AbstractContextManager[None]:
+    """What is raised over a model that was named is one line; an object that was passed is the caller's own code."""
+    if not source.name:
+        return nullcontext()
+    return explained(f"{source.name}: it cannot be opened", "Check its files, or download it again.")
 
 
 def _kind_of(source: Source) -> EncoderKind:
@@ -340,11 +363,15 @@ def encode(
     """
     other = {kind: items for kind, items in (("images", images), ("audio", audio)) if items is not None}
     if other and len(other) + (texts is not None) > 1:
-        raise InputError("encode: received several of texts, images and audio; needed: one of them. Pass one.")
+        raise InputError(
+            "encode: received several of texts, images and audio; needed: one of them. Call encode once for each."
+        )
     if other:
         (kind, items), *_ = other.items()
         shown = as_progress(progress, len(items))
-        states = open_patches(model, kind, options).encode(items, layers=layers, progress=shown)
+        with _opened_in_one_line(Source(model, os.fspath(model) if isinstance(model, str | os.PathLike) else "")):
+            encoder_of_patches = open_patches(model, kind, options)
+        states = encoder_of_patches.encode(items, layers=layers, progress=shown)
         return states[-1] if layers is None else states
     texts = as_texts(texts)
     encoder = as_encoder(model, **options)
@@ -363,9 +390,9 @@ def as_encoder(model: Any, **options: Any) -> TokenEncoder:
     ----------
     model
         A hub name; a folder of sentence-transformers, transformers, ONNX or model2vec; an `.onnx` or `.gguf` file; a
-        text file of word vectors; `builtin:minilm`; a loaded `SentenceTransformer`; a pair (transformers model,
-        tokenizer); a function from texts to token arrays; an encoder; `TokenClouds` or a list of token arrays. Packages
-        from outside may add to these (`register_encoder`).
+        text file of word vectors; `builtin:minilm`; a loaded `SentenceTransformer`, `MultiVectorEncoder` or `ColBERT`
+        of PyLate; a pair (transformers model, tokenizer); a function from texts to token arrays; an encoder;
+        `TokenClouds` or a list of token arrays. Packages from outside may add to these (`register_encoder`).
     **options
         The fields of `EncoderOptions`: `role`, `prompt`, `max_length`, `dtype`, `device`, …
 
@@ -401,6 +428,27 @@ def open_name(name: str, options: EncoderOptions, *, path: str | None = None) ->
         with suppress(AttributeError):  # an encoder from outside may not let itself be written to
             encoder.spec = EncoderSpec(name, options, None if here is None else str(here.absolute()))  # type: ignore[attr-defined]
     return encoder
+
+
+def recognised(name: str, options: EncoderOptions) -> tuple[Source, str]:
+    """What a name means, and the name of its family; a model of the hub is fetched, and nothing is opened."""
+    if name.startswith(PREFIX):
+        return Source(name, name, builtin_folder(name)), "builtin"
+    source = Source(name, name, _here(name))
+    if _kind_of(source).name == "hub":
+        folder = fetch(name, options)
+        source = Source(name, name, folder, folder.name)
+    with _opened_in_one_line(source):
+        return source, _kind_of(source).name
+
+
+def check_named(model: Any) -> None:
+    """Refuse a name that no family of models recognises, before anything is opened or fetched."""
+    if isinstance(model, str | os.PathLike):
+        name = os.fspath(model)
+        _kind_of(Source(name, name, _here(name)))
+        if name.startswith(PREFIX):
+            check_builtin(name)
 
 
 def extra_of(name: str) -> str | None:

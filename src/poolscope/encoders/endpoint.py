@@ -7,7 +7,6 @@ from an environment variable when a request is sent; no result, message, log or 
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
-from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, post
+from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, contacted, post
 from poolscope.errors import InputError, PoolscopeError, shorten, whole_number
+from poolscope.hosts import secret_for
 from poolscope.surface import check_fields
 
 Array = NDArray[np.float32]
@@ -131,16 +131,13 @@ class Endpoint:
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:
             raise InputError(
                 f"timeout: received {shorten(self.timeout)}; allowed: a number of seconds above 0, at most "
-                f"{_LONGEST_TIMEOUT:,.0f} (a day). Pass one."
+                f"{_LONGEST_TIMEOUT:,.0f} (a day). Try 60."
             )
         if not 0 <= self.pause <= _LONGEST_TIMEOUT:
-            raise InputError(
-                f"pause: received {shorten(self.pause)}; allowed: a number of seconds, 0 or more. Pass one."
-            )
+            raise InputError(f"pause: received {shorten(self.pause)}; allowed: a number of seconds, 0 or more. Try 1.")
         if not self.key_variable:
             raise InputError(
-                f"key_variable: received ''; allowed: the name of an environment variable, such as {KEY_VARIABLE!r}. "
-                f"Pass one."
+                f"key_variable: received ''; allowed: the name of an environment variable, such as {KEY_VARIABLE!r}."
             )
 
     @property
@@ -197,14 +194,14 @@ class Endpoint:
             raise EndpointError(f"{shown(self.url)}: {error}") from None
         except (KeyError, TypeError, AttributeError):
             raise EndpointError(
-                f"{shown(self.url)}: the answer is not that of {self.protocol} ({_start(answer)}). Check the address "
-                f"and --protocol ({', '.join(PROTOCOLS)})."
+                f"{shown(self.url)}: the answer is not that of {self.protocol or 'openai'} ({_start(answer)}). Check "
+                f"the address and --protocol ({', '.join(PROTOCOLS)})."
             ) from None
         return checked_vectors(rows, texts, shown(self.url))
 
     def _key(self) -> str | None:
-        """The key, if there is one; what cannot stand in a header is refused without being shown."""
-        key = os.environ.get(self.key_variable)
+        """The key, if there is one for this host; what cannot stand in a header is refused without being shown."""
+        key = secret_for(contacted(self.url), self.key_variable)
         if key is not None and _NO_KEY.search(key):
             raise InputError(
                 f"{self.key_variable}: the key in this variable holds a line break or another character that no header "
@@ -310,7 +307,7 @@ def _check_address(url: str) -> None:
     if not usable:
         raise InputError(
             f"url: received {str(url).split('@')[-1]!r}; allowed: an http or https address, such as "
-            f"http://localhost:8000/v1/embeddings. Write one."
+            f"http://localhost:8000/v1/embeddings."
         )
     if parts.username or parts.password:
         raise InputError(

@@ -11,17 +11,18 @@ import hashlib
 import json
 import math
 import re
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from poolscope.encoders.tokens import ChatTemplate, declared_template
-from poolscope.errors import ModelError, reading, shorten
+from poolscope.errors import ModelError, reading, require, shorten
+from poolscope.words import warn
 
 # The older way to declare a mode: one flag a mode, in the order in which several are concatenated.
-_POOLING_FLAGS = {
+POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_tokens": "mean",
@@ -88,10 +89,9 @@ class Declaration:
 def warn_of_cut(kept: object, *, name: str) -> None:
     """Say that a model cuts its pooled vectors, which poolscope does not."""
     if kept is not None:
-        warnings.warn(
+        warn(
             f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
-            f"whole. Numbers about pooled vectors are those of the whole ones.",
-            stacklevel=3,
+            f"whole. Numbers about pooled vectors are those of the whole ones."
         )
 
 
@@ -146,12 +146,11 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         pooling=pooling_modes(pooling),
         after=tuple(classes[1 if pooling_at is None else pooling_at + 1 :]),
         # The prompt of a conversation cannot be told apart from the rest, and is pooled.
-        include_prompt=chat is not None
-        or (bool((pooling or {}).get("include_prompt", True)) and name not in _INSTRUCTOR),
+        include_prompt=chat is not None or (flag(pooling or {}, "include_prompt", True) and name not in _INSTRUCTOR),
         prompts=_prompts(prompts, name=name),
         default_prompt=prompts.get("default_prompt_name"),
-        max_length=_whole(settings, "max_seq_length"),
-        lower_case=bool(settings.get("do_lower_case", False)),
+        max_length=whole_setting(settings, "max_seq_length"),
+        lower_case=flag(settings, "do_lower_case", False),
         model_args=_arguments(settings, "model_args", "model_kwargs"),
         tokenizer_args=_arguments(settings, "tokenizer_args", "processor_kwargs"),
         config_args=_arguments(settings, "config_args", "config_kwargs"),
@@ -159,8 +158,8 @@ def read_declaration(folder: Path, *, name: str, role: str | None = None) -> Dec
         chat=chat,
         both_ways=both_ways,
         latent=latent,
-        end_token=latent is not None and bool(latent.get("add_eos", True)),
-        truncate_dim=_whole(prompts, "truncate_dim"),
+        end_token=latent is not None and flag(latent, "add_eos", True),
+        truncate_dim=whole_setting(prompts, "truncate_dim"),
     )
 
 
@@ -188,8 +187,8 @@ def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
         )
     return Declaration(
         pooling=(_LLM2VEC[mode],),
-        include_prompt=not settings.get("skip_instruction", True),
-        max_length=_whole(settings, "max_length"),
+        include_prompt=not flag(settings, "skip_instruction", True),
+        max_length=whole_setting(settings, "max_length"),
         both_ways=True,
     )
 
@@ -197,20 +196,21 @@ def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
 def _of_nvembed(config: Mapping[str, Any], *, both_ways: bool) -> Declaration:
     """What NV-Embed's own code does: the mean of what follows the instruction, of texts with an end token."""
     latent = config.get("latent_attention_config")
-    plain = isinstance(latent, dict) and not latent.get("output_normalize", True)
-    masked = config.get("is_mask_instruction", True) and config.get("padding_side", "right") == "right"
+    plain = isinstance(latent, dict) and not flag(latent, "output_normalize", True)
+    masked = flag(config, "is_mask_instruction", True) and config.get("padding_side", "right") == "right"
     return Declaration(
         pooling=("mean",),
         after=() if plain else ("Normalize",),
         include_prompt=not masked,
         both_ways=both_ways,
         latent=config,
-        end_token=bool(config.get("add_eos", True)),
+        end_token=flag(config, "add_eos", True),
     )
 
 
-def _modules(path: Path) -> list[dict[str, Any]]:
+def read_modules(folder: Path) -> list[dict[str, Any]]:
     """The list in modules.json, [] without the file; each entry has the class and the folder of a module."""
+    path = folder / "modules.json"
     modules = read_json(path) or []
     if isinstance(modules, list) and len(modules) > _MOST_MODULES:
         raise ModelError(
@@ -229,13 +229,13 @@ def _modules(path: Path) -> list[dict[str, Any]]:
 
 def is_router(folder: Path, *, name: str) -> bool:
     """Does the folder hold several models, of which the role of a text chooses one?"""
-    modules = _modules(folder / "modules.json")
+    modules = read_modules(folder)
     return bool(modules) and str(modules[0]["type"]).endswith(".Router")
 
 
 def _route(folder: Path, role: str | None, *, name: str) -> list[dict[str, Any]]:
     """The modules of a folder; where the first is a Router, those of the route of this role in its place."""
-    modules = _modules(folder / "modules.json")
+    modules = read_modules(folder)
     if not is_router(folder, name=name):
         return modules
     types, routes = _routes(folder)
@@ -258,7 +258,7 @@ def chosen_route(routes: Mapping[str, _Route], role: str | None, *, name: str) -
 
 def _routes(folder: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Of a Router: the class of every module by its folder, and the folders of every route."""
-    at = str(_modules(folder / "modules.json")[0]["path"])
+    at = str(read_modules(folder)[0]["path"])
     place = _inside(folder, at)
     config = read_settings(place / "router_config.json") or read_settings(place / "config.json")
     types: Any = config.get("types")
@@ -318,9 +318,21 @@ def pooling_modes(config: Mapping[str, Any] | None) -> tuple[str, ...]:
     if config is None:
         return ()
     declared = config.get("pooling_mode")
-    if declared is not None:
-        return (declared,) if isinstance(declared, str) else tuple(declared)
-    return tuple(mode for flag, mode in _POOLING_FLAGS.items() if config.get(flag)) or ("mean",)
+    if declared is None:
+        return tuple(mode for key, mode in POOLING_FLAGS.items() if flag(config, key, False)) or ("mean",)
+    modes = declared if isinstance(declared, list | tuple) else [declared]
+    if not modes or not all(isinstance(mode, str) for mode in modes):
+        raise ModelError(
+            f"pooling_mode: the folder says {shorten(declared)}; allowed: a name such as 'mean', or a list of names. "
+            f"Repair the folder."
+        )
+    return tuple(modes)
+
+
+def pooling_settings(folder: Path) -> dict[str, Any]:
+    """What the folder of the Pooling module says, or that of the usual name where modules.json has none."""
+    at = [module["path"] for module in read_modules(folder) if str(module["type"]).endswith(".Pooling")]
+    return read_settings(_inside(folder, at[0] if at else "1_Pooling") / "config.json")
 
 
 def _transformer_settings(folder: Path) -> dict[str, Any]:
@@ -355,13 +367,28 @@ def _prompts(settings: Mapping[str, Any], *, name: str) -> dict[str, str]:
     return {key: text for key, text in prompts.items() if text is not None}
 
 
-def _whole(settings: Mapping[str, Any], name: str) -> int | None:
-    value = settings.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        raise ModelError(
-            f"{name}: the folder says {str(value)[:60]!r}; allowed: a number of tokens. Repair the folder."
-        )
-    return None if value is None or not math.isfinite(value) else int(value)
+def whole_setting(settings: Mapping[str, Any], key: str) -> int | None:
+    """A number of tokens or dimensions that a folder sets, 1 or more; None where it sets no limit (-1, infinity)."""
+    value = settings.get(key)
+    if value is None or value == -1 or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+        raise ModelError(f"{key}: the folder says {shorten(value)}; allowed: a whole number, 1 or more. Repair it.")
+    return int(value)
+
+
+def flag(settings: Mapping[str, Any], key: str, default: bool) -> bool:
+    """A setting that is true or false; the word "false" would count as true, so words are refused.
+
+    >>> flag({"normalize": True}, "normalize", False), flag({}, "normalize", False)
+    (True, False)
+    """
+    value = settings.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise ModelError(f"{key}: the folder says {shorten(value)}; allowed: true or false. Repair the folder.")
+    return value
 
 
 def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
@@ -392,7 +419,33 @@ def safetensors_header(path: Path) -> dict[str, tuple[int, ...]]:
                 f"{path}: its header says that it takes {size:,} bytes, of {path.stat().st_size:,} of the file. {again}"
             )
         header = json.loads(stream.read(size))
-        return {key: tuple(entry["shape"]) for key, entry in header.items() if key != "__metadata__"}
+        tensors = {key: entry for key, entry in header.items() if key != "__metadata__"}
+        _check_places(path, {key: entry["data_offsets"] for key, entry in tensors.items()}, 8 + size)
+        for key, entry in tensors.items():
+            numbers, (first, last) = math.prod(entry["shape"]), entry["data_offsets"]
+            if not 0 <= numbers <= 8 * (last - first):  # a number takes one bit or more
+                raise ModelError(
+                    f"{path}: its tensor {shorten(key)} says that it holds {numbers:,} numbers in {last - first:,} "
+                    f"bytes. {again}"
+                )
+        return {key: tuple(entry["shape"]) for key, entry in tensors.items()}
+
+
+def _check_places(path: Path, places: Mapping[str, Sequence[int]], start: int) -> None:
+    """Refuse tensors that share bytes, leave some out or lie outside: they could claim far more than the file holds."""
+    end = 0
+    for key, (first, last) in sorted(places.items(), key=lambda item: tuple(item[1])):
+        if first != end or last < first:
+            raise ModelError(
+                f"{path}: its tensor {shorten(key)} begins at byte {first:,}, and the one before it ends at {end:,}; "
+                f"tensors may not overlap or leave gaps. Download the model again."
+            )
+        end = last
+    if end != path.stat().st_size - start:
+        raise ModelError(
+            f"{path}: its tensors take {end:,} bytes, and {path.stat().st_size - start:,} follow its header. Download "
+            f"the model again."
+        )
 
 
 def _inside(folder: Path, part: str) -> Path:
@@ -417,7 +470,7 @@ def digest_model(folder: Path, weights: Iterable[Path]) -> str:
 
 def setting_files(folder: Path) -> list[Path]:
     """The files of settings, tokenizers and code in a model folder; in those of its modules the weights too."""
-    modules = {str(module["path"]) for module in _modules(folder / "modules.json")}
+    modules = {str(module["path"]) for module in read_modules(folder)}
     if is_router(folder, name=""):
         modules |= set(_routes(folder)[0])
     places = {folder, folder / "1_Pooling", *(_inside(folder, part) for part in modules)}
@@ -459,8 +512,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
         "fix_mistral_regex",
     ),
 }
-_DEEP, _SPARE = 128, 2**24  # layers and numbers that are allowed whatever the weights hold
-_LABELS = 2**17  # of a classifier; the library names each of them
+_SPARE_TENSORS, _SPARE = 1000, 2**24  # tensors and numbers that are allowed whatever the weights hold
+_LABELS = 2**17  # of a classifier; transformers makes a name for each
+_MOST_PICKLED = 2**16  # tensors of pickled weights
 _VOCABULARY = 128 * 2**20  # bytes of a file that holds a vocabulary, or the names of all tensors
 
 
@@ -469,8 +523,10 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
     if odd := [path.name for path in sorted(place.iterdir()) if not (path.is_file() or path.is_dir())]:
         raise ModelError(f"{name}: {odd[0]} is no file and no folder (a pipe, a device); allowed are files. Remove it.")
     for path in place.iterdir():
-        if path.suffix in (".json", ".jinja"):
-            large = path.name.startswith(("tokenizer.", "vocab")) or path.name.endswith(".index.json")
+        if path.suffix in _SETTINGS:
+            large = path.name.startswith(("tokenizer.", "vocab")) or path.name.endswith(
+                (".index.json", ".txt", ".model")
+            )
             check_length(path, _VOCABULARY if large else _LONGEST_SETTINGS)
     refuse_adapter(place, name=name)
     _check_index(place, name=name, allow_pickle=allow_pickle)
@@ -485,9 +541,8 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
                     f"trust the source."
                 )
     _check_attention(declared.model_args.get("attn_implementation"), name=name)
-    config = read_settings(place / "config.json")
-    _check_config(config, name=name)
-    check_sizes(config, place, name=name)
+    _check_config(read_settings(place / "config.json"), name=name)
+    _held(place)
 
 
 def refuse_adapter(place: Path, *, name: str) -> None:
@@ -507,6 +562,10 @@ def _check_config(config: Mapping[str, Any], *, name: str) -> None:
         if key == "transformers_weights" and value is not None:
             raise ModelError(
                 f"{name}: config.json names other weights ({value!r}); allowed: model.safetensors. Rename the file."
+            )
+        if key == "num_labels" and isinstance(value, int) and value > _LABELS:
+            raise ModelError(
+                f"{name}: config.json says num_labels = {value:,}; allowed are {_LABELS:,}. Download the model again."
             )
         if isinstance(value, Mapping):
             _check_config(value, name=name)
@@ -539,46 +598,50 @@ def _check_index(place: Path, *, name: str, allow_pickle: bool) -> None:
                 )
 
 
-def check_sizes(config: Mapping[str, Any], place: Path, *, name: str) -> None:
-    """Refuse sizes that the weights cannot fill: building what they ask for would take all time or memory.
+@contextmanager
+def no_larger_than_weights(place: Path, *, packed: bool) -> Iterator[None]:
+    """Refuse a model as soon as what is built of it is far more than its weights hold; nothing is known of its type.
 
-    `config` is what the folder says, or what the library made of it: what a folder leaves out is as large as usual.
+    `packed`: several numbers stand in one, so that the file holds fewer. Pickled weights are not looked into: a byte
+    counts as a number.
     """
+    modules = require("torch", "torch").nn.modules.module
     tensors, numbers = _held(place)
-    if tensors:
-        for part in (config, *(value for value in config.values() if isinstance(value, Mapping))):
-            _check_part(part, tensors, numbers, name=name)
+    if not tensors:
+        tensors, numbers = _MOST_PICKLED, sum(path.stat().st_size for path in place.glob("*.bin"))
+    most_tensors, most_numbers = 4 * tensors + _SPARE_TENSORS, (32 if packed else 2) * numbers + _SPARE
+    built_tensors = built_numbers = 0
+
+    def count(_module: Any, _name: str, value: Any) -> None:
+        nonlocal built_tensors, built_numbers
+        built_tensors += 1
+        built_numbers += 0 if value is None else value.numel()
+        if built_tensors > most_tensors or built_numbers > most_numbers:
+            raise ModelError(
+                f"{place}: config.json asks for more than {min(built_tensors, most_tensors):,} tensors of "
+                f"{built_numbers:,} numbers, and the weights hold {tensors:,} of {numbers:,}; they cannot belong "
+                f"together. Download the model again from a source that you trust."
+            )
+
+    with ExitStack() as hooks:
+        hooks.enter_context(modules.register_module_parameter_registration_hook(count))
+        hooks.enter_context(modules.register_module_buffer_registration_hook(count))
+        yield
 
 
-def check_count(parameters: int, place: Path, *, name: str) -> None:
-    """Refuse a model of many more numbers than its weights hold, before memory is asked for."""
-    tensors, numbers = _held(place)
-    if tensors and parameters > 2 * numbers + _SPARE:
-        raise ModelError(_too_large(name, "numbers in all", parameters, f"{numbers:,} numbers"))
+def numbers_held(place: Path) -> int:
+    """How many numbers the weights of a folder hold, by their headers; 0 where they are pickled."""
+    return _held(place)[1]
+
+
+def missing_shards(place: Path) -> list[str]:
+    """Files that an index of safetensors names and the folder lacks."""
+    indexes = [read_settings(path, most=_VOCABULARY) for path in sorted(place.glob("*.safetensors.index.json"))]
+    shards = {str(shard) for index in indexes for shard in dict(index.get("weight_map") or {}).values()}
+    return sorted(shard for shard in shards if not _inside(place, shard).is_file())
 
 
 def _held(place: Path) -> tuple[int, int]:
     """How many tensors, and how many numbers in them, the weights of a folder hold; 0 where they are pickled."""
     headers = [safetensors_header(path) for path in sorted(place.glob("*.safetensors"))]
     return sum(map(len, headers)), sum(math.prod(shape) for header in headers for shape in header.values())
-
-
-def _check_part(config: Mapping[str, Any], tensors: int, numbers: int, *, name: str) -> None:
-    sizes = {key: value for key, value in config.items() if isinstance(value, int) and not isinstance(value, bool)}
-    for key in ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "num_attention_heads", "n_head", "num_heads"):
-        if sizes.get(key, 0) > max(tensors, _DEEP):
-            raise ModelError(_too_large(name, key, sizes[key], f"{tensors} tensors"))
-    if sizes.get("num_labels", 0) > _LABELS:
-        raise ModelError(_too_large(name, "num_labels", sizes["num_labels"], f"{tensors} tensors"))
-    width = next((sizes[key] for key in ("hidden_size", "d_model", "dim", "n_embd") if key in sizes), 1)
-    for key in ("vocab_size", "intermediate_size", "d_ff", "hidden_dim", "type_vocab_size"):
-        if max(sizes.get(key, 0), 1) * max(width, 1) > 2 * numbers + _SPARE:
-            raise ModelError(_too_large(name, f"{key} × width", sizes.get(key, 1) * width, f"{numbers:,} numbers"))
-
-
-def _too_large(name: str, key: str, value: int, held: str) -> str:
-    return (
-        f"{name}: config.json says (or leaves to the usual sizes) {key} = {value:,}, and the weights hold {held}; they "
-        f"cannot belong together. "
-        f"Download the model again from a source that you trust."
-    )

@@ -7,7 +7,6 @@ stand for, so no value changes by it; what the quantisation lost stays lost, and
 from __future__ import annotations
 
 import io
-import logging
 import os
 import shutil
 import tempfile
@@ -20,11 +19,13 @@ from typing import Any
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.folders import file_digest, refuse_adapter
+from poolscope.encoders.opening import opening
 from poolscope.encoders.transformers import QUANTIZATION_KEY, load_folder, quietly
-from poolscope.errors import ModelError, PoolscopeError, require
+from poolscope.errors import ModelError, PoolscopeError, in_one_line, require
 from poolscope.files import user_cache_folder, write_json
+from poolscope.words import logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _FORMAT = 1  # of the converted folders; another number converts anew
 _POOLINGS = {0: None, 1: "mean", 2: "cls", 3: "lasttoken"}  # as llama.cpp numbers them; 4 is a reranker
 
@@ -86,7 +87,7 @@ def load_gguf(path: Path, *, name: str, revision: str | None, options: EncoderOp
     """The encoder of a `.gguf` file, or of a folder that holds one; the first call converts it and takes a while."""
     require("gguf", "gguf")
     require("torch", "torch")
-    file = path if path.is_file() else _only_file(path, name=name)
+    file = gguf_file(path, name=name)
     digest = file_digest(file)
     folder = models_folder() / "converted" / f"{digest[:32]}-{_FORMAT}"
     if not folder.is_dir():
@@ -97,14 +98,34 @@ def load_gguf(path: Path, *, name: str, revision: str | None, options: EncoderOp
 
 def read_gguf_declaration(path: Path, *, name: str) -> dict[str, Any]:
     """What a file says of its pooling and its longest text, from its header alone; nothing is converted."""
-    file = _File.read(path if path.is_file() else _only_file(path, name=name), name=name)
-    number = file.of_type("pooling_type", 0)
+    file = gguf_file(path, name=name)
+    with opening("gguf declaration", file, name=name) as first:
+        facts = first.facts()
+        return {"pooling": tuple(facts["pooling"]), "max_length": facts["max_length"]}
+
+
+def declaration_of_gguf(file: Path, *, name: str, options: EncoderOptions) -> dict[str, Any]:
+    """What `read_gguf_declaration` gives, and the type of the model, read where the file can do no harm."""
+    opened = _File.read(file, name=name)
+    number = opened.of_type("pooling_type", 0)
     pooling = _POOLINGS.get(number, f"type {number}")
-    return {"pooling": () if pooling is None else (pooling,), "max_length": file.of_type("context_length")}
+    return {
+        "pooling": () if pooling is None else (pooling,),
+        "max_length": opened.of_type("context_length"),
+        "type": opened.type,
+        "quantization": opened.quantization(),
+        "licence": opened.values.get("general.license"),
+        "parameters": sum(int(tensor.n_elements) for tensor in opened.tensors.values()),
+        "entries": len(opened.values.get("tokenizer.ggml.tokens", ())),
+        "template": "tokenizer.chat_template" in opened.values,
+    }
 
 
-def _only_file(folder: Path, *, name: str) -> Path:
-    files = sorted(folder.glob("*.gguf"))
+def gguf_file(path: Path, *, name: str) -> Path:
+    """The file itself, or the only one of a folder."""
+    if path.is_file():
+        return path
+    files = sorted(path.glob("*.gguf"))
     if len(files) != 1:
         names = ", ".join(file.name for file in files)
         raise ModelError(f"{name}: which file is meant? Found: {names}; needed: one. Pass the path of the file itself.")
@@ -126,11 +147,11 @@ class _File:
     def read(cls, path: Path, *, name: str) -> _File:
         try:
             reader = require("gguf", "gguf").GGUFReader(path)
-        except (ValueError, OSError, IndexError, KeyError) as error:
+            values = {key: field.contents() for key, field in reader.fields.items()}
+        except Exception as error:  # bytes of others: whatever the reader does next with them
             raise ModelError(
-                f"{name}: {path.name} is no GGUF file, or not whole ({error}). Download it again."
+                f"{name}: {path.name} is no GGUF file, or not whole ({in_one_line(error)}). Download it again."
             ) from error
-        values = {key: field.contents() for key, field in reader.fields.items()}
         return cls(path, values, {tensor.name: tensor for tensor in reader.tensors})
 
     @property
@@ -166,27 +187,35 @@ class _File:
 
 
 def _convert(file: Path, folder: Path, *, name: str) -> None:
-    """Write the folder in one step: others see all of it or nothing."""
+    """Have the folder written by the process that opens foreign models; others see all of it or nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".converting-"))
+    try:
+        with opening("gguf", file, name=name, output=place) as first:
+            _ = require("transformers", "torch").PreTrainedModel  # meanwhile
+            first.facts()
+        if not folder.is_dir():  # another process may have been faster
+            place.rename(folder)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def convert_gguf(file: Path, *, name: str, options: EncoderOptions, output: Path) -> dict[str, Any]:
+    """Write a GGUF file as a folder of transformers."""
     opened = _File.read(file, name=name)
     _check_type(opened, name=name)
     config, weights, tokenizer = _read(opened, name=name)
     _check_whole(opened, weights, name=name)
     with quietly():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        place = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".converting-"))
-        try:
-            setattr(config, QUANTIZATION_KEY, opened.quantization())
-            config.save_pretrained(place)
-            tokenizer.save_pretrained(place)
-            content = {key: value.contiguous() for key, value in weights.items()}
-            require("safetensors.torch", "torch").save_file(content, place / "model.safetensors", {"format": "pt"})
-            pooling = _POOLINGS[opened.of_type("pooling_type", 0)]
-            if pooling is not None:
-                write_json(place / "1_Pooling" / "config.json", {"pooling_mode": pooling})
-            if not folder.is_dir():  # another process may have been faster
-                place.rename(folder)
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        setattr(config, QUANTIZATION_KEY, opened.quantization())
+        config.save_pretrained(output)
+        tokenizer.save_pretrained(output)
+        content = {key: value.contiguous() for key, value in weights.items()}
+        require("safetensors.torch", "torch").save_file(content, output / "model.safetensors", {"format": "pt"})
+        pooling = _POOLINGS[opened.of_type("pooling_type", 0)]
+        if pooling is not None:
+            write_json(output / "1_Pooling" / "config.json", {"pooling_mode": pooling})
+    return {"type": opened.type}
 
 
 def _read(file: _File, *, name: str) -> tuple[Any, dict[str, Any], Any]:

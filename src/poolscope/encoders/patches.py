@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers
-from poolscope.encoders.folders import Declaration, check_folder_content, digest_model
+from poolscope.encoders.folders import Declaration, check_folder_content, digest_model, no_larger_than_weights
 from poolscope.encoders.named import fetch, is_hub_name
+from poolscope.encoders.opening import opening
 from poolscope.encoders.transformers import quietly
-from poolscope.errors import InputError, ModelError, in_one_line, panics_raised, require
+from poolscope.errors import InputError, ModelError, explained, require
 from poolscope.files import is_file
 from poolscope.texts.plain import Room
+from poolscope.words import warn
 
 # Of each kind of input: what the model must read, and what its items are.
 READS = {"images": ("pixel_values",), "audio": ("input_features", "input_values")}
@@ -43,7 +45,7 @@ class PatchEncoder:
         if reads not in READS[kind]:
             raise ModelError(
                 f"{name}: received a {type(model).__name__}, which reads {reads or 'nothing that is known'}; needed "
-                f"for {kind}: one that reads {' or '.join(READS[kind])} (ViT, CLIP, SigLIP, DINO; Whisper). Pass one."
+                f"for {kind}: one that reads {' or '.join(READS[kind])} (ViT, CLIP, SigLIP, DINO; Whisper)."
             )
         config = self._model.config
         if getattr(config, "mask_ratio", 0):
@@ -124,10 +126,9 @@ class PatchEncoder:
         """Say how many sounds are longer than what the processor hands on: it cuts them without a word."""
         most = getattr(self._processor, "n_samples", None) if self._kind == "audio" else None
         if most and (count := sum(len(item) > most for item in items)):
-            warnings.warn(
+            warn(
                 f"audio: {count} of {len(items)} sounds have more than {most:,} samples, and the processor cuts them "
-                f"there. Cut them into pieces to have all of them measured.",
-                stacklevel=3,
+                f"there. Cut them into pieces to have all of them measured."
             )
 
     def _processed(self, items: Sequence[Any]) -> Any:
@@ -163,19 +164,39 @@ def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEnco
             raise InputError(f"model: no folder {name!r} here, and it is no hub name. Check the spelling.")
         folder = fetch(name, EncoderOptions())
     check_folder_content(folder, Declaration(), name=name, trusted=False, allow_pickle=False)
+    with opening("patches", folder, name=name, reads=kind) as first:
+        library = require("transformers", "torch")
+        revision = digest_model(folder, sorted(folder.glob("*.safetensors")))
+        first.facts()
+        with quietly(), _loading(name):
+            loaded = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
+            processor = _processor(folder, kind)
+    return PatchEncoder(loaded, processor, kind=kind, name=name, revision=revision)
+
+
+def rehearse_patches(folder: Path, *, name: str, options: EncoderOptions, reads: str) -> dict[str, Any]:
+    """Open a model of images or sound as `open_patches` does, without its weights; return what was learned."""
+    torch, library = require("torch", "torch"), require("transformers", "torch")
+    with quietly(), _loading(name):
+        config = library.AutoConfig.from_pretrained(folder, local_files_only=True)
+        packed = getattr(config, "quantization_config", None) is not None
+        with torch.device("meta"), no_larger_than_weights(folder, packed=packed):
+            model = library.AutoModel.from_config(config)
+        encoder = PatchEncoder(model, _processor(folder, reads), kind=reads, name=name)
+    return {"model": type(model).__name__, "dimension": encoder.card.dimension, "parameters": encoder.card.parameters}
+
+
+def _processor(folder: Path, kind: str) -> Any:
     library = require("transformers", "torch")
     loader = library.AutoImageProcessor if kind == "images" else library.AutoFeatureExtractor
-    try:
-        with quietly(), panics_raised():
-            loaded = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
-            processor = loader.from_pretrained(folder, local_files_only=True)
-    except Exception as error:  # damaged files raise whatever the reader of that file raises
-        raise ModelError(
-            f"{name}: cannot be loaded by transformers ({in_one_line(error)}). Check that the folder holds "
-            f"config.json, preprocessor_config.json and weights in safetensors of one model."
-        ) from error
-    revision = digest_model(folder, sorted(folder.glob("*.safetensors")))
-    return PatchEncoder(loaded, processor, kind=kind, name=name, revision=revision)
+    return loader.from_pretrained(folder, local_files_only=True)
+
+
+def _loading(name: str) -> AbstractContextManager[None]:
+    return explained(
+        f"{name}: cannot be loaded by transformers",
+        "Check that the folder holds config.json, preprocessor_config.json and weights in safetensors of one model.",
+    )
 
 
 def _half(model: Any, kind: str) -> Any:

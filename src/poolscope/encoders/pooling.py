@@ -20,7 +20,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import ModelCard, TokenEncoder
 from poolscope.encoders.capabilities import as_numpy, steps_after
 from poolscope.encoders.folders import module_folders, read_settings
-from poolscope.errors import InputError, ModelError, require
+from poolscope.errors import InputError, ModelError, explained, require
 from poolscope.numbers.pooling import (
     Clouds,
     FirstPooling,
@@ -92,6 +92,11 @@ def declared_pooling(card: ModelCard) -> Pooling:
     """
     further = modules_after(card.after)
     modes = card.pooling or ("mean",)
+    if card.keeps_tokens:
+        raise ModelError(
+            f"{card.name}: the model pools nothing: it keeps a vector for each token and scores by MaxSim; needed: a "
+            f"model with one vector a text. Ask `poolscope cost` what pooling this one would lose."
+        )
     if further or len(modes) > 1 or modes[0] not in MODES:
         what = f"applies {', '.join(further)} after pooling" if further else f"pools by {' + '.join(card.pooling)}"
         raise ModelError(
@@ -327,11 +332,12 @@ def _of_folder(place: Path, kind: str, *, name: str) -> Step:
     if kind not in ("Dense", "LayerNorm") or not weights.is_file():
         reason = "its weights are pickled" if kind in ("Dense", "LayerNorm") else "it is no Dense or LayerNorm"
         raise ModelError(f"{name}: the module {kind} in {place.name} cannot be applied ({reason}).")
-    tensors = require("safetensors.torch", "torch").load_file(weights)
-    parts = {key.rpartition(".")[2]: tensor for key, tensor in tensors.items()}
     settings = read_settings(place / "config.json")
     activation = str(settings.get("activation_function", "Identity")).rpartition(".")[2]
-    return _step(kind, parts["weight"], parts.get("bias"), activation, name=name)
+    with explained(f"{name}: the module {kind} in {place.name} cannot be read", "Download the model again."):
+        tensors = require("safetensors.torch", "torch").load_file(weights)
+        parts = {key.rpartition(".")[2]: tensor for key, tensor in tensors.items()}
+        return _step(kind, parts["weight"], parts.get("bias"), activation, name=name)
 
 
 def steps_of_modules(modules: Sequence[Any], *, name: str) -> tuple[Step, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
-from poolscope.encoders.base import EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
+from poolscope.encoders.base import KEEPS_TOKENS, EncoderOptions, ModelCard, TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import is_encoder, options_of
 from poolscope.encoders.pooling import MEAN_ONLY, MODES, TextPooling, modules_after
 from poolscope.errors import InputError, shorten
@@ -79,6 +79,11 @@ class PoolingReport(Result):
             joined = " + ".join(self.declared)
             return (f"The model joins several poolings end to end ({joined}). The numbers {MEAN_ONLY}.",)
         mode = self.declared[0]
+        if mode == KEEPS_TOKENS:
+            return (
+                "The model pools nothing: it keeps a vector for each token and scores by MaxSim. The numbers describe "
+                "its tokens and their mean, a vector that it never uses.",
+            )
         return (
             MODES[mode].meaning() if mode in MODES else f"The model pools by {mode!r}, which poolscope does not know.",
         )
@@ -205,7 +210,9 @@ class TruncationReport(Result):
         if not self.cut_texts:
             return ("No text was cut.",)
         texts = f"{self.cut_texts:,} of {self.texts:,} texts ({self.cut_texts / self.texts:.1%})"
-        notes = [f"Cut: {texts}; {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all) never reached the model."]
+        notes = [
+            f"Truncated: {texts}. The model never reads {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all)."
+        ]
         if self.identical:
             many, groups = sum(len(group) for group in self.identical), len(self.identical)
             notes.append(

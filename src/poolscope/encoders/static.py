@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -38,10 +37,13 @@ from poolscope.encoders.folders import (
     Declaration,
     digest_model,
     file_digest,
+    flag,
     read_declaration,
     read_settings,
     warn_of_cut,
+    whole_setting,
 )
+from poolscope.encoders.opening import opening
 from poolscope.encoders.reports import unknown_notes
 from poolscope.encoders.tokens import (
     Tokens,
@@ -51,9 +53,10 @@ from poolscope.encoders.tokens import (
     tokenize_plain,
     tokenize_prompted,
 )
-from poolscope.errors import InputError, ModelError, require
+from poolscope.errors import InputError, ModelError, explained, require
+from poolscope.words import logger
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 _MODEL2VEC_LENGTH = 512  # what model2vec cuts at when its folder says nothing
 WORDLLAMA, WORDLLAMA_TOKENIZER = "wordllama/l2_supercat_256", "tokenizers/l2_supercat_tokenizer_config.json"
 _PIECES = re.compile(r"\w+|[^\w\s]")
@@ -105,7 +108,11 @@ class StaticEncoder:
         lacking = np.zeros(0, np.int64) if tokens.unknown is None else tokens.unknown
         unknown = {"tokens": int(lacking.sum()), "texts": int((lacking > 0).sum())}
         about = {"model": self.card.to_dict(), "options": self.options.content()}
-        matrix = self._table[tokens.ids]
+        with explained(
+            f"{self.card.name}: its table of {len(self._table):,} rows lacks a token of its tokenizer",
+            "Check that the tokenizer and the weights belong together.",
+        ):
+            matrix = self._table[tokens.ids]
         clouds = {
             layer: token_clouds(texts, tokens, matrix, {**about, "layer": layer, "unknown": unknown})
             for layer in wanted
@@ -138,15 +145,34 @@ def load_static_folder(folder: Path, *, name: str, revision: str | None, options
     warn_of_cut(declared.truncate_dim, name=name)
     place = folder / declared.subfolder
     weights = place / "model.safetensors"
-    tokenizer, table = _read_table(weights, place / "tokenizer.json", name=name)
-    revision = digest_model(folder, [weights]) if revision is None else revision
+    with opening("static", folder, name=name, options=options) as first:
+        require("tokenizers", "static")
+        first.facts()
+        tokenizer, table = _read_table(weights, place / "tokenizer.json", name=name)
+        revision = digest_model(folder, [weights]) if revision is None else revision
     if config.get("model_type") != "model2vec":
         return _static_embedding(table, tokenizer, name=name, revision=revision, declared=declared, options=options)
-    after = ("Normalize",) if config.get("normalize") else ()
-    declared = replace(declared, after=after, max_length=config.get("max_length", _MODEL2VEC_LENGTH))
+    after = ("Normalize",) if flag(config, "normalize", False) else ()
+    longest = whole_setting({"max_length": _MODEL2VEC_LENGTH, **config}, "max_length")
+    declared = replace(declared, after=after, max_length=longest)
     card = _card(table, name=name, revision=revision, declared=declared)
     vocabulary = Vocabulary.of_tokenizers(tokenizer)
     return StaticEncoder(card, options, table=table, tokenize=_model2vec_tokenize(tokenizer), vocabulary=vocabulary)
+
+
+def rehearse_static(folder: Path, *, name: str, options: EncoderOptions, detailed: bool = False) -> dict[str, Any]:
+    """Open a static folder, and tokenise a text; return what was learned."""
+    encoder = load_static_folder(folder, name=name, revision="", options=options)
+    sample = encoder.tokenize(["a text of some words"], encoder.max_length)
+    facts = {
+        "model": type(encoder).__name__,
+        "parameters": encoder.card.parameters,
+        "dimension": encoder.card.dimension,
+        "rows": len(encoder._table),
+        "entries": encoder.vocabulary.size,
+        "max_length": encoder.max_length,
+    }
+    return facts | ({"sample": encoder.vocabulary.text(sample.ids)[:500]} if detailed else {})
 
 
 def load_wordllama(folder: Path, *, options: EncoderOptions) -> StaticEncoder:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, ModelError, PanicError, in_one_line, panics_raised
+from poolscope.errors import InputError, ModelError, explained
 
 # Texts handed to the tokenizer at once: enough for its threads, few enough to stop soon on Ctrl-C.
 _CHUNK = 1024
@@ -102,17 +102,15 @@ def _in_chunks(texts: Sequence[str], run: Callable[[list[str]], Tokens]) -> Toke
     parts = []
     for start in range(0, len(texts), _CHUNK):
         chunk = list(texts[start : start + _CHUNK])
-        try:
-            with panics_raised():
+        with explained(
+            f"the tokenizer gave up on one of the texts {start + 1} to {start + len(chunk)}",
+            "Download the model again from a source that you trust, or leave the text out.",
+        ):
+            try:
                 parts.append(run(chunk))
-        except (TypeError, UnicodeError):
-            _name_unreadable(chunk, start)
-            raise
-        except PanicError as error:
-            raise ModelError(
-                f"the tokenizer gave up on one of the texts {start} to {start + len(chunk) - 1} "
-                f"({in_one_line(error)}). Download the model again from a source that you trust, or leave the text out."
-            ) from error
+            except (TypeError, UnicodeError):
+                _name_unreadable(chunk, start)
+                raise
     types = [np.zeros_like(part.ids) if part.type_ids is None else part.type_ids for part in parts]
     return Tokens(
         np.concatenate([part.ids for part in parts]),
@@ -319,7 +317,7 @@ class ChatTokenizer:
                 f"{name}: its chat template asks for the task of a text, which poolscope does not tell it. Pass a "
                 f"function from texts to token arrays."
             )
-        self._tokenizer, self._template = tokenizer, template
+        self._tokenizer, self._template, self._name = tokenizer, template, name
         self._behind = cache(self._ending)
 
     def __call__(self, texts: Sequence[str], max_length: int | None) -> Tokens:
@@ -336,9 +334,10 @@ class ChatTokenizer:
         return Tokens.join(rows, lost)
 
     def _render(self, conversations: list[Any]) -> list[list[int]]:
-        made = self._tokenizer.apply_chat_template(
-            conversations, tokenize=True, return_dict=True, **self._template.arguments
-        )
+        with explained(f"{self._name}: its chat template fails", "Put the files of its own tokenizer there."):
+            made = self._tokenizer.apply_chat_template(
+                conversations, tokenize=True, return_dict=True, **self._template.arguments
+            )
         return made["input_ids"]  # type: ignore[no-any-return]
 
     def _cut(self, row: list[int], prompt: str, longest: int) -> list[int]:

@@ -320,7 +320,13 @@ def choose_devices(names: str | None) -> list[Any]:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
         raise InputError(
-            f"device: received {names!r}, which cannot be used here ({str(error).splitlines()[0]}). Allowed: cpu, "
-            f"cuda, cuda:N, mps, or several with commas between them."
+            f"device: received {names!r}, which cannot be used here ({str(error).splitlines()[0]}). Usable here: "
+            f"{', '.join(_usable(torch))}; several with commas between them. Pass one of these, or leave it out."
         ) from error
     return devices
+
+
+def _usable(torch: Any) -> list[str]:
+    """The devices of this machine, by name."""
+    graphics = [f"cuda:{k}" for k in range(torch.cuda.device_count())] if torch.cuda.is_available() else []
+    return ["cpu", *graphics, *(["mps"] if torch.backends.mps.is_available() else [])]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -25,21 +24,22 @@ from poolscope.encoders.batching import BatchedEncoder
 from poolscope.encoders.capabilities import CONFIG_KEY, active_rule, apply_kept_rule, in_route
 from poolscope.encoders.folders import (
     Declaration,
-    check_count,
     check_folder_content,
     check_modules,
-    check_sizes,
     chosen_route,
     digest_model,
+    no_larger_than_weights,
     read_declaration,
     read_settings,
     warn_of_cut,
 )
+from poolscope.encoders.opening import opening
 from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
 from poolscope.encoders.tokens import ChatTokenizer, Vocabulary, check_vocabulary, declared_template, end_of, tokenize
 from poolscope.encoders.torch_backend import TorchBackend, choose_devices, length_limits
-from poolscope.errors import InputError, ModelError, PoolscopeError, in_one_line, panics_raised, require
+from poolscope.errors import InputError, LibraryError, ModelError, PoolscopeError, explained, require
+from poolscope.words import warn
 
 # In the configuration of a folder that was converted from quantised weights: how they were stored.
 QUANTIZATION_KEY = "poolscope_quantization"
@@ -58,8 +58,13 @@ def is_model_folder(folder: Path, *, name: str) -> bool:
     return (folder / read_declaration(folder, name=name).subfolder / "config.json").is_file()
 
 
-def load_folder(folder: Path, *, name: str, revision: str | None, options: EncoderOptions) -> BatchedEncoder:
-    """The encoder of a model folder, with or without the declarations of sentence-transformers."""
+def load_folder(
+    folder: Path, *, name: str, revision: str | None, options: EncoderOptions, foreign: bool = True
+) -> BatchedEncoder:
+    """The encoder of a model folder, with or without the declarations of sentence-transformers.
+
+    `foreign` is False for a folder every file of which is known by its digest.
+    """
     declared = read_declaration(folder, name=name, role=options.role)
     warn_of_cut(declared.truncate_dim, name=name)
     place = folder / declared.subfolder
@@ -69,18 +74,21 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
     check_folder_content(
         place, declared, name=name, trusted=options.trust_remote_code, allow_pickle=options.allow_pickle
     )
-    weights = _weight_files(place, name=name, allow_pickle=options.allow_pickle)
-    devices = choose_devices(options.device)
-    with _quiet_and_explained(name, place):
-        model, tokenizer = _load(place, declared, options, device=devices[0])
-        if declared.latent is not None:
-            decoders.add_latent(model, declared.latent, weights, name=name)
+    weights = weight_files(place, name=name, allow_pickle=options.allow_pickle)
+    kind = str(settings.get("model_type"))
+    foreign = foreign and not options.trust_remote_code  # whose own code can do anything here
+    with opening("transformers", folder, name=name, options=options, foreign=foreign, model_type=kind) as first:
+        devices = choose_devices(options.device)  # meanwhile: imports and digests take longer than the opening
+        _ = require("transformers", "torch").PreTrainedModel
+        if revision is None:
+            revision = digest_model(folder, weights)
+        first.facts()
+        with loaded_quietly(name, place):
+            model, tokenizer = _load(place, declared, options, device=devices[0])
+            if declared.latent is not None:
+                decoders.add_latent(model, declared.latent, weights, name=name)
     if not options.trust_remote_code and not declared.both_ways and declared.latent is None:
         _name_code_left_out(settings, model, name=name)
-    if declared.lower_case:
-        _add_lower_case(tokenizer)
-    if revision is None:
-        revision = digest_model(folder, weights)
     models = [model.to(devices[0]), *(copy.deepcopy(model).to(device) for device in devices[1:])]
     encoder = _encoder(
         models,
@@ -92,9 +100,13 @@ def load_folder(folder: Path, *, name: str, revision: str | None, options: Encod
         unembedding=decoders.stored_unembedding(model, weights),
         finishing=partial(steps_of_folder, folder, name=name, role=options.role),
     )
-    # Settings that no layer can work with are noticed by nothing but its work.
-    with _quiet_and_explained(name, place), suppress(PoolscopeError), _two_layers_only(model):  # errors: said later
-        encoder.encode(["a"])
+    try:  # settings that no layer can work with are noticed by nothing but its work
+        with quietly(), _two_layers_only(model):
+            encoder.encode(["a"])
+    except LibraryError:
+        raise
+    except PoolscopeError:  # the third layer, or what the first batch of the caller says
+        pass
     return encoder
 
 
@@ -145,10 +157,9 @@ def wrap_loaded(
     if getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "get_encoder"):
         model = model.get_encoder()
     if getattr(model.config, CONFIG_KEY, None) is not None and active_rule(model) is None:
-        warnings.warn(
+        warn(
             f"{type(model).__name__}: its configuration keeps a temperature rule that was not applied on loading, "
-            f"and it is used without. Apply the rule by poolscope.repairs.apply_saved(model), or pass the folder.",
-            stacklevel=2,
+            f"and it is used without. Apply the rule by poolscope.repairs.apply_saved(model), or pass the folder."
         )
     dtype = model.dtype if options.dtype is None else getattr(torch, options.dtype)
     devices = [model.device] if options.device is None else choose_devices(options.device)
@@ -308,27 +319,32 @@ def _name_code_left_out(settings: Mapping[str, Any], model: Any, *, name: str) -
     named = settings.get("auto_map")
     own = named.get("AutoModel", named.get("AutoModelForCausalLM")) if isinstance(named, dict) else None
     if isinstance(own, str):
-        warnings.warn(
+        warn(
             f"{name}: its config.json names code of its own ({own[:120]}), which is not run; it is loaded as "
             f"{type(model).__name__} of transformers, whose vectors are others where that code changes attention or "
             f"pooling. Pass --trust-remote-code (trust_remote_code=True) if you have read it.",
             OwnCodeWarning,
-            stacklevel=3,
         )
 
 
-def check_reads_texts(model: Any, *, name: str) -> None:
-    """Refuse models of images or sound, those with a half for each, and those whose weights are not in memory."""
+def check_kind_of_input(model: Any, *, name: str) -> None:
+    """Refuse models of images or sound, and those with a half for each."""
     kind = type(model).__name__
     decoders.refuse_latent(vars(model.config), name=name)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids":
-        raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts. Pass one.")
+        raise ModelError(f"{name}: received a {kind}, which reads {reads}; needed: a model that reads texts.")
     if hasattr(model, "get_text_features") and hasattr(model, "text_model"):
         raise ModelError(
             f"{name}: received a {kind}, which compares texts with images; needed: the half that reads texts. Pass "
             f"(model.text_model, tokenizer)."
         )
+
+
+def check_reads_texts(model: Any, *, name: str) -> None:
+    """Refuse a model that reads no texts, and one whose weights are not in memory."""
+    check_kind_of_input(model, name=name)
+    kind = type(model).__name__
     if any(weights.device.type == "meta" for weights in model.parameters()):
         raise ModelError(
             f"{name}: received a {kind} some of whose weights are not in memory (offloaded to disk, or never loaded); "
@@ -356,7 +372,8 @@ def _hidden_size(model: Any, *, name: str) -> int:
     return int(size)
 
 
-def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
+def weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
+    """The files of a folder's weights; pickled ones are refused unless the caller allows them."""
     safe, pickled = sorted(folder.glob("*.safetensors")), sorted(folder.glob("pytorch_model*.bin"))
     if safe or (pickled and allow_pickle):
         return safe or pickled
@@ -371,36 +388,42 @@ def _weight_files(folder: Path, *, name: str, allow_pickle: bool) -> list[Path]:
     )
 
 
-def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, device: Any) -> tuple[Any, Any]:
-    torch, library = require("torch", "torch"), require("transformers", "torch")
-    common = {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
-    renamed, known = {}, {}
+def _configured(folder: Path, declared: Declaration, options: EncoderOptions) -> tuple[Any, Any]:
+    """The configuration of a folder, and the class of transformers that loads it."""
+    library = require("transformers", "torch")
     if declared.latent is not None:  # its code is not run, trusted or not
         config = decoders.decoder_of(declared.latent, name=str(folder))
-        renamed, known = {"key_mapping": decoders.DECODER_NAMES}, {"config": config}
     else:
-        config = library.AutoConfig.from_pretrained(folder, **common, **declared.config_args)
+        config = library.AutoConfig.from_pretrained(folder, **_common(options), **declared.config_args)
     if declared.both_ways and (declared.latent is not None or not options.trust_remote_code):
         config.is_causal = False
-    half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
-    dtype = options.dtype or ("float32" if device.type == "cpu" else half)
-    loader = library.AutoModel
     # The encoder half has a class of its own in the T5 family; elsewhere it is taken out of the whole. Where the half
     # was saved by itself, the configuration speaks of no decoder, but AutoModel would look for one all the same.
     encoder_half = type(config).__name__.removesuffix("Config") + "EncoderModel"
     saved_alone = (getattr(config, "architectures", None) or [""])[0] == encoder_half
     if hasattr(library, encoder_half) and (saved_alone or getattr(config, "is_encoder_decoder", False)):
-        loader, config.is_encoder_decoder = getattr(library, encoder_half), False
-    build = library.AutoModel.from_config if loader is library.AutoModel else loader
-    _check_buildable(config, build, folder, trusted=options.trust_remote_code)
+        config.is_encoder_decoder = False
+        return config, getattr(library, encoder_half)
+    return config, library.AutoModel
+
+
+def _common(options: EncoderOptions) -> dict[str, Any]:
+    return {"trust_remote_code": options.trust_remote_code, "local_files_only": True}
+
+
+def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, device: Any) -> tuple[Any, Any]:
+    torch = require("torch", "torch")
+    config, loader = _configured(folder, declared, options)
+    half = "bfloat16" if config.dtype is torch.bfloat16 and device.type == "cuda" else "float16"
+    dtype = options.dtype or ("float32" if device.type == "cpu" else half)
     model, report = loader.from_pretrained(
         folder,
         config=config,
         dtype=getattr(torch, dtype),
         use_safetensors=None if options.allow_pickle else True,
         output_loading_info=True,
-        **renamed,
-        **common,
+        **({} if declared.latent is None else {"key_mapping": decoders.DECODER_NAMES}),
+        **_common(options),
         **declared.model_args,
     )
     check_reads_texts(model, name=str(folder))  # before its tokenizer, which a model of images does not have
@@ -409,18 +432,74 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     apply_kept_rule(model)
-    tokenizer = library.AutoTokenizer.from_pretrained(folder, **known, **common, **declared.tokenizer_args)
-    return model.eval(), tokenizer
+    return model.eval(), _load_tokenizer(folder, config, declared, options)
 
 
-def _check_buildable(config: Any, build: Callable[[Any], Any], folder: Path, *, trusted: bool) -> None:
-    """Refuse what would be built far larger than its weights, also by sizes that config.json leaves to the library."""
-    if trusted or getattr(config, "quantization_config", None) is not None:  # packed: several numbers in one
-        return
-    check_sizes(config.get_text_config().to_dict(), folder, name=str(folder))
-    with require("torch", "torch").device("meta"):  # no memory is asked for
-        parameters = sum(weights.numel() for weights in build(config).parameters())
-    check_count(parameters, folder, name=str(folder))
+def _load_tokenizer(folder: Path, config: Any, declared: Declaration, options: EncoderOptions) -> Any:
+    known = {} if declared.latent is None else {"config": config}
+    tokenizer = require("transformers", "torch").AutoTokenizer.from_pretrained(
+        folder, **known, **_common(options), **declared.tokenizer_args
+    )
+    if declared.lower_case:
+        _add_lower_case(tokenizer)
+    return tokenizer
+
+
+# -- opened first, without its weights --------------------------------------------------------------------------------
+
+_SAMPLE = "a text of some words"
+
+
+def rehearse_folder(folder: Path, *, name: str, options: EncoderOptions, detailed: bool = False) -> dict[str, Any]:
+    """Do all that `load_folder` does but read the weights: build the model, tokenise and render a text, run layers.
+
+    Nothing has memory of its own here (torch's device "meta"), and no more is built than the weights can fill. It
+    returns what was learned; `detailed` adds what takes time to learn.
+    """
+    torch = require("torch", "torch")
+    declared = read_declaration(folder, name=name, role=options.role)
+    place = folder / declared.subfolder
+    with loaded_quietly(name, place):
+        config, loader = _configured(place, declared, options)
+        build = loader.from_config if loader is require("transformers", "torch").AutoModel else loader
+        packed = getattr(config, "quantization_config", None) is not None
+        with torch.device("meta"), no_larger_than_weights(place, packed=packed):
+            model = build(config).eval()
+        check_kind_of_input(model, name=name)
+        if getattr(config, "is_encoder_decoder", False):
+            model = model.get_encoder()
+        tokenizer = _load_tokenizer(place, config, declared, options)
+        encoder = _encoder(
+            [model],
+            tokenizer,
+            declared=declared,
+            name=name,
+            revision="",
+            options=options,
+            unembedding=None,
+            finishing=None,
+        )
+        plan = encoder.plan([_SAMPLE])
+        batch = next(iter(plan))
+        # A pass without end shows here; an error may be that of a tensor without numbers, and the real pass says it.
+        with suppress(Exception), torch.inference_mode():
+            mask = torch.from_numpy(batch.mask.astype(np.int64)).to("meta")
+            model(input_ids=torch.from_numpy(batch.ids).to("meta"), attention_mask=mask)
+    facts = {
+        "model": type(model).__name__,
+        "tokenizer": type(tokenizer).__name__,
+        "parameters": sum(weights.numel() for weights in model.parameters()),
+        "dimension": encoder.card.dimension,
+        "rows": _table_rows(model),
+        "entries": encoder.vocabulary.size,
+        "max_length": encoder.max_length,
+    }
+    if detailed:
+        names = tokenizer.get_vocab()
+        largest = max(names, key=names.__getitem__)
+        rendered = encoder.vocabulary.text(plan.tokens.ids)
+        facts |= {"largest_id": names[largest], "largest_token": largest[:60], "sample": rendered[:500]}
+    return facts
 
 
 def _say_unused(model: Any, report: Mapping[str, Any], folder: Path) -> None:
@@ -428,10 +507,9 @@ def _say_unused(model: Any, report: Mapping[str, Any], folder: Path) -> None:
     layers = {_numbered(name) for name in model.state_dict() if _NUMBER.search(name)}
     unused = [name for name in sorted(report["unexpected_keys"]) if _NUMBER.search(name)]
     if left := [name for name in unused if any(_numbered(name).endswith(layer) for layer in layers)]:
-        warnings.warn(
+        warn(
             f"{folder}: {len(left)} weights of layers that the file holds are not used (first: {left[0]}), since "
-            f"config.json names fewer layers. Check that config.json and the weights belong together.",
-            stacklevel=2,
+            f"config.json names fewer layers. Check that config.json and the weights belong together."
         )
 
 
@@ -466,21 +544,16 @@ def quietly() -> Iterator[None]:
 
 
 @contextmanager
-def _quiet_and_explained(name: str, folder: Path) -> Iterator[None]:
+def loaded_quietly(name: str, folder: Path) -> Iterator[None]:
     """Load without chatter, and turn what transformers raises into one message with the likely remedy."""
-    try:
-        with quietly(), panics_raised():
-            yield
-    except PoolscopeError:
-        raise
-    except Exception as error:  # damaged files raise whatever the reader of that file raises
-        own_code = "auto_map" in _text_of(folder / "config.json")
-        remedy = (
-            "The model brings its own code: pass --trust-remote-code (trust_remote_code=True) if you have read it."
-            if own_code
-            else "Check that the folder holds config.json, tokenizer files and weights of one model."
-        )
-        raise ModelError(f"{name}: cannot be loaded by transformers ({in_one_line(error)}). {remedy}") from error
+    own_code = "auto_map" in _text_of(folder / "config.json")
+    remedy = (
+        "The model brings its own code: pass --trust-remote-code (trust_remote_code=True) if you have read it."
+        if own_code
+        else "Check that the folder holds config.json, tokenizer files and weights of one model."
+    )
+    with quietly(), explained(f"{name}: cannot be loaded by transformers", remedy):
+        yield
 
 
 def _text_of(path: Path) -> str:

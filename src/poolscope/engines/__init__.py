@@ -2,7 +2,7 @@
 
 | module       | what it knows                                                                            |
 |--------------|------------------------------------------------------------------------------------------|
-| `base.py`    | what an engine is; this process, several processes, a cluster of Ray; `make_engine`      |
+| `base.py`    | what an engine is; this process, and several; `make_engine`                               |
 | `work.py`    | what is done with a shard: `encode_with` writes a store, `measure_with` measures one,    |
 |              | others encode texts and keep numbers alone                                               |
 
@@ -17,6 +17,4 @@ from poolscope.engines.work import encode_with as encode_with
 from poolscope.engines.work import measure_with as measure_with
 from poolscope.engines.work import measured_with as measured_with
 from poolscope.engines.work import socm_with as socm_with
-from poolscope.engines.work import tokens_of_texts as tokens_of_texts
-from poolscope.engines.work import tokens_with as tokens_with
 from poolscope.engines.work import worst_with as worst_with

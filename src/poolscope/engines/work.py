@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
-from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder, check_layers
+from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, merged
 from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
-from poolscope.extensions import load_extensions
-from poolscope.metrics.base import METRICS, Metric, resolve
+from poolscope.extensions import load_extensions, resolve
+from poolscope.metrics.base import METRICS, Metric
 from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.pair import SocmFormula
@@ -40,24 +40,6 @@ from poolscope.metrics.socm.selection import (
     tallied,
     worst_result,
 )
-from poolscope.metrics.tokens.measure import (
-    MAX_TYPES,
-    MIN_COUNT,
-    TokenKeys,
-    TokenRun,
-    all_layers,
-    as_vocabulary,
-    count_first,
-    frequent_types,
-    from_store,
-    items_of,
-    moments_of_clouds,
-    source_of,
-)
-from poolscope.metrics.tokens.moments import TokenMoments
-from poolscope.metrics.tokens.result import TokenStatistics
-from poolscope.metrics.tokens.summary import summarise
-from poolscope.numbers import Index
 from poolscope.numbers.bures.pairs import reduced_caches
 from poolscope.results import Result
 from poolscope.stores.cache import cache_folder
@@ -287,12 +269,13 @@ def measure_with(
         load_extensions()  # a metric of another package
     row = METRICS.get(metric) if isinstance(metric, str) else metric
     if not isinstance(row, Metric):
-        raise InputError(f"metric: received {metric!r}; allowed: {', '.join(METRICS)}, or a Metric. Name one.")
+        raise InputError(f"metric: received {metric!r}; allowed: {', '.join(METRICS)}, or a Metric. Try 'socm'.")
     if layer is not None:
         layer = whole_number(layer, "layer", least=-(2**31))
     engine = as_engine(engine)
-    if row.name in _OWN:
-        return _OWN[row.name](engine, folder, layer=layer, progress=progress, **options)
+    if (own := socm_with if row.name == "socm" else row.on_engine) is not None:  # cut otherwise than text by text
+        result: Result = resolve(own)(engine, folder, layer=layer, progress=progress, **options)
+        return result
     row.require_parts()
     store = Store.open(folder)
     if not store.manifest.complete:
@@ -400,95 +383,6 @@ def _merge_worst(first: tuple[Largest, int], second: tuple[Largest, int]) -> tup
     return largest, evaluated + second[1]
 
 
-# -- token statistics -------------------------------------------------------------------------------------------------
-
-
-def tokens_with(
-    engine: Engine | str | None,
-    folder: str | os.PathLike[str],
-    *,
-    layer: int | None = None,
-    layers: Sequence[int] | None = None,
-    progress: Callable[[int], None] | None = None,
-    by_label: bool = False,
-    max_types: int = MAX_TYPES,
-    vocabulary: str | None = None,
-    min_count: int = MIN_COUNT,
-    seed: int = 0,
-) -> TokenStatistics:
-    """`token_statistics` of a finished store, its shards on an engine; `by_label` groups by the labels of the store."""
-    store = Store.open(folder)
-    if by_label and store.labels is None:
-        raise InputError(f"groups: {store.folder} has no labels. Encode the texts with --label-column.")
-    stored = from_store(store, layers if layer is None else [layer])
-    # Types are counted over all of the store, from their numbers alone.
-    allowed = None if by_label else frequent_types(next(iter(stored.values())), as_vocabulary(vocabulary), max_types)
-    job = partial(_counting_tokens, located(folder), tuple(stored), by_label, max_types, vocabulary, allowed)
-    sizes = store.manifest.shard_sizes
-    moments = merged(engine, job, range(len(sizes)), TokenMoments.merge, progress, lambda shard, _: (sizes[shard],))
-    return summarise(moments, min_count=min_count, seed=seed)
-
-
-def _counting_tokens(
-    folder: str, layers: Sequence[int], by_label: bool, max_types: int, vocabulary: str | None, allowed: Index | None
-) -> Callable[[int], TokenMoments]:
-    """The moments of the tokens of each shard of a store, all layers together."""
-    store, known = Store.open(folder), as_vocabulary(vocabulary)
-    cuts, labels = spans(store.manifest.shard_sizes), store.labels if by_label else None
-    depth, name = store.manifest.model.get("layers"), str(store.folder)
-    held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
-
-    def counted(shard: int) -> TokenMoments:
-        parts = {number: store.shard(shard, held.get(number, number)) for number in layers}
-        clouds = {number: part for number, part in parts.items() if isinstance(part, TokenClouds)}
-        if len(clouds) < len(parts):
-            raise InputError(f"{store.folder}: keeps vectors, and statistics of tokens need tokens. Encode with them.")
-        return moments_of_clouds(clouds, None if labels is None else labels[cuts[shard]], max_types, known, allowed)
-
-    return counted
-
-
-def tokens_of_texts(
-    engine: Engine | str | None,
-    encoder: TokenEncoder,
-    texts: Texts,
-    *,
-    layers: Sequence[int] | None = None,
-    by_label: bool = False,
-    max_types: int = MAX_TYPES,
-    min_count: int = MIN_COUNT,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> TokenStatistics:
-    """`token_statistics` of a model and texts on an engine: nothing but moments comes back from the workers."""
-    if by_label and texts.labels is None:
-        raise InputError(f"groups: {texts.source} has no labels. Name their column with --label-column.")
-    # Types are counted first, by tokenising alone, where that can be done.
-    known = getattr(encoder, "vocabulary", None)
-    allowed = None if by_label else count_first(encoder, texts.texts, known, max_types)
-    measure = partial(_moments_of_texts, all_layers(encoder, layers), by_label, max_types, allowed)
-    moments = _over_texts(engine, measure, TokenMoments.merge, encoder, texts, progress)
-    return summarise(moments, min_count=min_count, seed=seed)
-
-
-def _moments_of_texts(
-    layers: Sequence[int] | None,
-    by_label: bool,
-    max_types: int,
-    allowed: Index | None,
-    encoder: TokenEncoder,
-    texts: Texts,
-) -> TokenMoments:
-    known, groups = getattr(encoder, "vocabulary", None), texts.labels if by_label else None
-    own = getattr(encoder, "options", None)
-    source = source_of(encoder.card.to_dict(), {} if own is None else own.content(), known, groups)
-    moments = TokenMoments(source, max_types)
-    moments.allowed = allowed
-    keys = TokenKeys(moments.names, known, by_label=by_label)
-    TokenRun(encoder, layers, moments, keys).take(items_of(texts.texts, groups))
-    return moments
-
-
 # -- what encodes texts and keeps numbers only: a worker opens the encoder and takes runs of the texts ----------------
 
 
@@ -497,11 +391,11 @@ def measured_with(
 ) -> MeasuredTexts:
     """`measure_texts` on an engine: what one pass gives for every text, for `length_report`."""
     unlabelled = replace(texts, labels=None)
-    whole: MeasuredTexts = _over_texts(engine, measure_texts, MeasuredTexts.joined, encoder, unlabelled, progress)
+    whole: MeasuredTexts = over_texts(engine, measure_texts, MeasuredTexts.joined, encoder, unlabelled, progress)
     return whole
 
 
-def _over_texts(
+def over_texts(
     engine: Engine | str | None,
     measure: Callable[[TokenEncoder, Texts], Any],
     merge: Callable[[Any, Any], Any],
@@ -536,7 +430,3 @@ def _reading(
 ) -> Callable[[int], Any]:
     encoder, texts = EncoderSpec.from_dict(spec).open(), open_spooled(folder)
     return lambda shard: measure(encoder, texts[cuts[shard]])
-
-
-# Metrics of a store that are cut otherwise than text by text.
-_OWN: dict[str, Callable[..., Result]] = {"socm": socm_with, "tokens": tokens_with}

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from poolscope.runtimes.match import RuntimeMatch, match_runtime
+from poolscope.runtimes.rows import RowMatches, match_rows
 
-__all__ = ["RuntimeMatch", "match_runtime"]
+__all__ = ["RowMatches", "RuntimeMatch", "match_rows", "match_runtime"]

@@ -213,7 +213,7 @@ def compare_declarations(served: str | os.PathLike[str], card: ModelCard) -> tup
     if not isinstance(served, str | os.PathLike):
         raise InputError(
             f"served (--served): received {type(served).__name__}; allowed: the path of the .gguf file or of the "
-            f"folder that the runtime loads. Pass one."
+            f"folder that the runtime loads, such as 'model.gguf'."
         )
     path = Path(served).expanduser()
     if path.is_dir() and not any(path.glob("*.gguf")):

@@ -7,7 +7,7 @@ the tokens are pooled, or what follows the pooling. `Reference.read` gives the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -37,6 +37,7 @@ from poolscope.numbers.pooling import pool
 
 Array = NDArray[np.float64]
 Ids = NDArray[np.int32]
+Index = NDArray[np.int64]
 
 POOLINGS = ("mean", "cls", "last", "max", "position")
 CONTENT = "mean without special tokens"
@@ -80,21 +81,24 @@ DECLARED = Cause("as declared", "as declared", "does as the model declares", "no
 
 @dataclass(frozen=True)
 class Reading:
-    """One way to read the texts: its cause, and the clouds that it gives.
+    """One way to read texts: its cause, and the clouds that it gives of the texts of a reference.
 
-    `bits` is how many bits a weight has, where the weights are rounded.
+    `bits` is how many bits a weight has, where the weights are rounded; `limit` how many tokens are read of a text,
+    where that is what differs.
     """
 
     cause: Cause
-    clouds: Callable[[], TokenClouds]
+    clouds: Callable[[Reference], TokenClouds]
     bits: int | None = None
+    limit: int | None = None
 
 
 class Reference:
     """A model on some texts, which can be read and pooled in other ways.
 
     `clouds` are those of the texts, if they are known already; `batches` are the positions of the texts of each
-    request, which padding goes by (by default all texts are one).
+    request, which padding goes by (by default all texts are one); `widths` is the longest text in the request of each,
+    where it is known already.
     """
 
     def __init__(
@@ -104,11 +108,13 @@ class Reference:
         *,
         clouds: TokenClouds | None = None,
         batches: Sequence[Sequence[int]] | None = None,
+        widths: Index | None = None,
     ) -> None:
         self.encoder = encoder
         self.texts = None if texts is None else list(texts)
         self._clouds = clouds
         self.batches = None if batches is None else [list(batch) for batch in batches]
+        self._widths = widths
         self.card = encoder.card
         self.steps = steps_after(encoder)
         self._pooling = TextPooling(replace(encoder.card, after=()))  # what comes after it are the steps
@@ -132,9 +138,10 @@ class Reference:
         return self.steps is not None and self._pooling.own is not False
 
     def at(self, positions: NDArray[np.int64]) -> Reference:
-        """The same for some of the texts; in which requests these were is then no longer known."""
+        """The same for some of the texts, which stand in the requests in which they were."""
         texts = None if self.texts is None else [self.texts[k] for k in positions]
-        return Reference(self.encoder, texts, clouds=self.clouds.select(positions))
+        widths = self.widths[positions] if texts is not None and takes_tokens(self.encoder) else None
+        return Reference(self.encoder, texts, clouds=self.clouds.select(positions), widths=widths)
 
     # -- poolings -------------------------------------------------------------------------------------------------
 
@@ -227,46 +234,73 @@ class Reference:
                 f"put {_quoted(prompt)}{known} before the texts" if prompt else f"left out the prompt {_quoted(own)}"
             )
             cause = Cause("prompt", name, words, right)
-            yield Reading(cause, partial(self._encoded, prompt=prompt, prompt_name=None, role=None))
+            yield Reading(cause, _changed(prompt=prompt, prompt_name=None, role=None))
 
     def _lengths(self) -> Iterator[Reading]:
-        """Limits that cut other tokens than the model's own does; of those that cut nothing one is enough."""
-        tokens = self.clouds.lengths + self.clouds.truncated
-        longest, own = int(tokens.max()), getattr(self.encoder, "max_length", None)
-        kept = longest if own is None else min(own, longest)
-        most = self.card.positions or LENGTHS[-1]
-        right = f"let it cut texts at {own} tokens" if own is not None else "let it cut no text"
-        for limit in sorted({*LENGTHS, most}):
-            if limit > most or min(limit, longest) == kept:
+        """Limits that cut other tokens than the model's own does, each twice the one before; `cut_at` makes others.
+
+        Of limits that cut nothing one is enough.
+        """
+        kept = self.longest_read
+        for limit in sorted({*LENGTHS, self.most_tokens}):
+            if limit > self.most_tokens or min(limit, self.longest) == kept:
                 continue
-            cause = Cause("truncation", f"cut at {limit} tokens", f"cut texts at {limit} tokens", right)
-            yield Reading(cause, partial(self._encoded, max_length=limit))
-            if limit >= longest:
+            yield self.cut_at(limit)
+            if limit >= self.longest:
                 return
 
+    @property
+    def longest(self) -> int:
+        """The longest text in tokens, also those that the model does not read."""
+        return int((self.clouds.lengths + self.clouds.truncated).max())
+
+    @property
+    def longest_read(self) -> int:
+        """How many tokens the model reads of it."""
+        own = getattr(self.encoder, "max_length", None)
+        return self.longest if own is None else min(own, self.longest)
+
+    @property
+    def most_tokens(self) -> int:
+        """How many tokens the model could read."""
+        return self.card.positions or LENGTHS[-1]
+
+    def cut_at(self, limit: int) -> Reading:
+        """The texts cut at so many tokens."""
+        own = getattr(self.encoder, "max_length", None)
+        right = f"let it cut texts at {own} tokens" if own is not None else "let it cut no text"
+        cause = Cause("truncation", f"cut at {limit} tokens", f"cut texts at {limit} tokens", right)
+        return Reading(cause, _changed(max_length=limit), limit=limit)
+
     def _letters(self) -> Iterator[Reading]:
-        for name, change in (
+        ways: tuple[tuple[str, Callable[[str], str]], ...] = (
             ("lower case", str.lower),
             ("line breaks as blanks", lambda text: text.replace("\n", " ")),
             ("blanks at the ends removed", str.strip),
-        ):
-            changed = [change(text) for text in self.texts or []]
+        )
+        for name, change in ways:
+            changed = list(map(change, self.texts or []))
             if changed != self.texts and all(changed):
                 words, right = f"changed the letters of texts ({name})", "let it pass texts on unchanged"
-                yield Reading(Cause("letters", name, words, right), partial(self._of_texts, changed))
+                yield Reading(Cause("letters", name, words, right), partial(_of_letters, change=change))
 
     def _layers(self) -> Iterator[Reading]:
         depth = self.card.layers or 0
         if depth < 2:
             return
         try:
-            clouds = self.encoder.encode(self.texts or [], layers=list(range(depth)))
+            self._layer_clouds  # noqa: B018
         except (InputError, ModelError):  # a graph shows its last layer only
             return
         for layer in reversed(range(depth)):
             words = f"took layer {layer} of {depth}" if layer else "took the embedding output, before the first layer"
             cause = Cause("layer", f"layer {layer}", words, f"let it take the last layer, {depth}")
-            yield Reading(cause, partial(clouds.__getitem__, layer))
+            yield Reading(cause, partial(_of_layer, layer=layer))
+
+    @cached_property
+    def _layer_clouds(self) -> Mapping[int, TokenClouds]:
+        """The clouds of every layer but the last, by one pass."""
+        return self.encoder.encode(self.texts or [], layers=list(range(self.card.layers or 0)))
 
     def _rounded(self) -> Iterator[Reading]:
         """The model with its weights rounded to few bits, in the simplest way that is in use (blocks of 32)."""
@@ -276,11 +310,7 @@ class Reference:
             words = f"ran the model with its weights rounded to {bits} bits"
             right = "let it run the model with 8 or 16 bits a weight"
             cause = Cause(WEIGHTS, f"weights in {bits} bits", words, right)
-            yield Reading(cause, partial(self._of_rounded, bits), bits=bits)
-
-    def _of_rounded(self, bits: int) -> TokenClouds:
-        with self.encoder.backend.rounded_weights(bits):  # type: ignore[attr-defined]
-            return self.encoder.encode(self.texts or [])[-1]
+            yield Reading(cause, partial(_of_rounded, bits=bits), bits=bits)
 
     @cached_property
     def _special_ids(self) -> set[int]:
@@ -307,16 +337,16 @@ class Reference:
         most = self.card.positions or max(len(row) + 1 for row in self._rows)
         if first or last:
             cause = Cause("special tokens", "no special tokens", "put no special tokens around the texts", right)
-            yield Reading(cause, self._without_special)
+            yield Reading(cause, Reference._without_special)
         ways: tuple[tuple[bool, str, str, Callable[[Ids], Ids]], ...] = (
             (first, "first token twice", "put the first special token twice", lambda row: np.append(row[:1], row)),
             (last, "last token missing", "left out the last special token", lambda row: row[:-1]),
             (last, "last token twice", "put the last special token twice", lambda row: np.append(row, row[-1:])),
         )
         for there, name, words, change in ways:
-            rows = [change(row)[:most] for row in self._rows] if there else []
-            if there and all(map(len, rows)):
-                yield Reading(Cause("special tokens", name, words, right), partial(self._of_rows, rows))
+            if there and all(len(change(row)) for row in self._rows):
+                cause = Cause("special tokens", name, words, right)
+                yield Reading(cause, partial(_of_changed_rows, change=change, most=most))
 
     def _without_special(self) -> TokenClouds:
         """Texts tokenised without special tokens, and cut only then: more words have room."""
@@ -340,36 +370,74 @@ class Reference:
         """
         if not getattr(getattr(self.encoder, "backend", None), "padding", False):
             return
-        batches = self.batches or [list(range(len(self._rows)))]
         limit = getattr(self.encoder, "max_length", None)
-        widths = {"to the longest text": [max(len(self._rows[k]) for k in batch) for batch in batches]}
+        widths: dict[str, int | None] = {"to the longest text": None}
         if limit is not None and limit <= _LONGEST_PADDING:
-            widths[f"to {limit} tokens"] = [limit] * len(batches)
+            widths[f"to {limit} tokens"] = limit
         right = "let it leave padding out of the pooling (attention mask)"
-        for how, sizes in widths.items():
+        for how, width in widths.items():
             for seen in (False, True):
                 name = f"padding counted, {how}" + (", and attended to" if seen else "")
                 words = f"pooled padding as if it were text ({how}" + (", attended to as well)" if seen else ")")
                 cause = Cause("padding", name, words, right)
-                yield Reading(cause, partial(self._of_padded, batches, sizes, seen=seen))
+                yield Reading(cause, partial(_of_padded, width=width, seen=seen))
 
-    def _of_padded(self, batches: Sequence[Sequence[int]], widths: Sequence[int], *, seen: bool) -> TokenClouds:
-        backend = self.encoder.backend  # type: ignore[attr-defined]
-        number = self.card.last
-        rows: dict[int, tuple[Any, Ids]] = {}
-        with backend.workers([number], 1) as workers:
-            for batch, width in zip(batches, widths, strict=True):
-                ids = np.full((len(batch), width), backend.pad_id, dtype=np.int64)
-                mask = np.zeros(ids.shape, dtype=bool)
-                for place, k in enumerate(batch):
-                    ids[place, : len(self._rows[k])] = self._rows[k]
-                    mask[place, : len(self._rows[k])] = True
-                keep = np.ones_like(mask)
-                padded = Batch(ids, keep if seen else mask, keep, None, np.arange(ids.size))
-                states = workers[0](padded)[number].reshape(*ids.shape, -1)
-                rows |= {k: (states[place], ids[place].astype(np.int32)) for place, k in enumerate(batch)}
-        order = range(len(self._rows))
-        return TokenClouds.from_arrays([rows[k][0] for k in order], token_ids=[rows[k][1] for k in order])
+    @cached_property
+    def widths(self) -> Index:
+        """The longest text in the request of each text, in tokens."""
+        if self._widths is not None:
+            return self._widths
+        lengths = np.array([len(row) for row in self._rows])
+        widths = np.full(len(lengths), lengths.max())
+        for batch in self.batches or []:
+            widths[batch] = lengths[batch].max()
+        return widths
+
+
+# -- the clouds of each way to read -----------------------------------------------------------------------------------
+
+
+def _changed(**options: Any) -> Callable[[Reference], TokenClouds]:
+    """Encode with other options."""
+    return lambda reference: reference._encoded(**options)
+
+
+def _of_letters(reference: Reference, change: Callable[[str], str]) -> TokenClouds:
+    return reference._of_texts([change(text) for text in reference.texts or []])
+
+
+def _of_layer(reference: Reference, layer: int) -> TokenClouds:
+    return reference._layer_clouds[layer]
+
+
+def _of_rounded(reference: Reference, bits: int) -> TokenClouds:
+    with reference.encoder.backend.rounded_weights(bits):  # type: ignore[attr-defined]
+        return reference._of_texts(reference.texts or [])
+
+
+def _of_changed_rows(reference: Reference, change: Callable[[Ids], Ids], most: int) -> TokenClouds:
+    return reference._of_rows([change(row)[:most] for row in reference._rows])
+
+
+def _of_padded(reference: Reference, *, width: int | None, seen: bool) -> TokenClouds:
+    """Padding to a width, by default that of the request; `seen`: the other tokens attend to it."""
+    rows, widths = reference._rows, reference.widths if width is None else np.full(len(reference._rows), width)
+    backend, number = reference.encoder.backend, reference.card.last  # type: ignore[attr-defined]
+    states: dict[int, tuple[Any, Ids]] = {}
+    with backend.workers([number], 1) as workers:
+        for size in np.unique(widths):
+            batch = np.flatnonzero(widths == size)
+            ids = np.full((len(batch), size), backend.pad_id, dtype=np.int64)
+            mask = np.zeros(ids.shape, dtype=bool)
+            for place, k in enumerate(batch):
+                ids[place, : len(rows[k])] = rows[k]
+                mask[place, : len(rows[k])] = True
+            keep = np.ones_like(mask)
+            padded = Batch(ids, keep if seen else mask, keep, None, np.arange(ids.size))
+            given = workers[0](padded)[number].reshape(*ids.shape, -1)
+            states |= {int(k): (given[place], ids[place].astype(np.int32)) for place, k in enumerate(batch)}
+    order = range(len(rows))
+    return TokenClouds.from_arrays([states[k][0] for k in order], token_ids=[states[k][1] for k in order])
 
 
 def _quoted(prompt: str) -> str:

@@ -1,8 +1,9 @@
 """Vectors that were made elsewhere beside the model that is said to have made them: which cause explains them best?
 
 Every cause is a hypothesis. It is computed from the reference, and its cosine with the vectors says how well it
-explains them. What can be pooled from clouds that are there is tried on all texts; what must be encoded anew on a few,
-and only where the model as it declares itself does not explain every text.
+explains them. Each vector is first matched to all texts (`match_rows`), and what can be pooled from clouds that are
+there is tried on all of them. What must be encoded anew is tried on eight texts that differ, and only a cause that
+comes near there on more: where none does, the search ends.
 """
 
 from __future__ import annotations
@@ -14,28 +15,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.charts import dots_figure
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, bootstrap_interval
 from poolscope.numbers.items import NORMALISED, odd_lengths
-from poolscope.numbers.ranking import nearest_neighbours, unit_rows
-from poolscope.results import Result, bulk, cells, origin
+from poolscope.numbers.ranking import unit_rows
+from poolscope.results import Result, bulk, cells, origin, transient
 from poolscope.runtimes.asking import Form, read_form, row_cosines
-from poolscope.runtimes.causes import DECLARED, Cause, Reference
+from poolscope.runtimes.causes import DECLARED, Cause, Reading, Reference
+from poolscope.runtimes.rows import FOREIGN, NEAR, SAME, STALE, RowMatches, match_rows
+from poolscope.show.charts import dots_figure
 
 Array = NDArray[np.float64]
 
-SAME = 0.9995
-"""Two vectors with this cosine or more are one vector but for rounding to 16 bits, and another kernel."""
-
-# Texts that are encoded anew under each cause: the longest, those that differ most, and some at random.
+# Texts on which every cause is tried: those that differ most, and the longest of those that differ.
+_PROBED_WORST, _PROBED_LONGEST = 4, 4
+# Texts that are encoded anew under a cause that comes near: the longest, those that differ most, and some at random.
 _LONGEST, _WORST, _RANDOM = 10, 12, 18
-# Rows that are searched among all others to recognise another order.
-_MOST_TEXTS = 2000
-# Rows in another order find as many different texts as the texts find themselves; a little is left to rounding.
-_ONE_TO_ONE = 0.9
+_FEWEST_TOKENS, _PARTS = 3, 8
+# Causes that come near and are tried on these; the best explanation and its runner-up are among them.
+_PURSUED = 4
 # Weights are rounded where vectors are as near as this: two bits a weight leave less of few models.
 _ROUNDED_FROM = 0.8
 # Below this share of the texts a cause is none: a few texts may differ for a reason of their own.
@@ -45,13 +45,20 @@ EXPLAINS = 0.95
 # weights are not rounded, and what is left on average is left by the other vectors alone.
 _EXACT = 1 - 1e-5
 _EXACT_SHARE = 0.05
-# A cause below this cosine explains nothing: vectors of other texts may be as near.
-NEAR = 0.5
 # The cause that comes nearest must explain this share of what the model as declared leaves.
 _MUST_EXPLAIN = 0.5
 _TIED = 1e-6
 # Causes that get an interval: the bootstrap of hundreds would take longer than all else.
 _WITH_INTERVAL = 8
+
+
+@dataclass(frozen=True)
+class Index:
+    """All vectors of an index, the rows of those that are looked at, and the ids of all, where they are known."""
+
+    vectors: NDArray[Any]
+    rows: NDArray[np.int64]
+    ids: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,8 @@ class RuntimeMatch(Result):
     """Vectors of a runtime beside a reference: the model as declared, and every other cause, best first.
 
     `alike` are causes that cannot be told from the best on these texts. `concerned` is the mean cosine with the model
-    over the texts that the best cause changes. `order` names the pooling under which the rows are found again in
-    another order; `rounded` are numbers of bits and the mean cosine of the model with itself when its weights are
+    over the texts that the best cause changes. `by_row` says what each vector is, where some are not the model's own;
+    `rounded` are numbers of bits and the mean cosine of the model with itself when its weights are
     rounded to so many; `constant` says whether all texts have one and the same vector. `repeated` is the lowest cosine
     of a text with itself when it was asked again, `batched` that when it stood among other texts (None: not asked).
     `differ` are the positions of texts whose vectors are not the model's; `rest` is the match of these alone, where a
@@ -108,7 +115,7 @@ class RuntimeMatch(Result):
     same: float = SAME
     concerned: float | None = None
     alike: tuple[str, ...] = ()
-    order: str | None = None
+    by_row: RowMatches | None = field(default=None, repr=False)
     repeated: float | None = None
     batched: float | None = None
     untested: tuple[str, ...] = ()
@@ -117,6 +124,7 @@ class RuntimeMatch(Result):
     differ: tuple[int, ...] = field(default=(), repr=False)
     other_lengths: tuple[int, ...] = field(default=(), repr=False)
     rest: RuntimeMatch | None = field(default=None, repr=False)
+    near: tuple[Reading, ...] = transient()
     cosines: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
@@ -126,6 +134,17 @@ class RuntimeMatch(Result):
         if self.own.share == 1 or not self.others or self.others[0].mean <= self.own.mean:
             return None
         return self.others[0]
+
+    @property
+    def order(self) -> str | None:
+        """The pooling under which (almost) all vectors are those of these texts, in another order; None if none is.
+
+        Copies of a text that stand where they should have not moved.
+        """
+        by_row = self.by_row
+        if by_row is None or not by_row.moved.value or (by_row.own.value or 0) + by_row.moved.value < EXPLAINS:
+            return None
+        return by_row.moved_pooling or self.provenance["pooling"]
 
     @property
     def cause(self) -> Tested | None:
@@ -214,7 +233,7 @@ def match_runtime(
     seed
         Of the texts that are drawn, and of intervals.
     progress
-        Called after every cause with the number of causes and of texts.
+        Called after every cause with the number of texts and of tokens that it was tried on.
 
     Returns
     -------
@@ -230,7 +249,40 @@ def match_runtime(
     'cls'
 
     """
-    whole = Reference(reference, texts, clouds=clouds, batches=batches)
+    return match_reference(
+        Reference(reference, texts, clouds=clouds, batches=batches),
+        vectors,
+        repeated=repeated,
+        batched=batched,
+        same=same,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def match_some(match: RuntimeMatch, reference: Reference, vectors: Any, rows: NDArray[np.int64]) -> RuntimeMatch:
+    """`match_runtime` for some of the rows of a match, such as those that deviate; what came near there is tried."""
+    return match_reference(
+        reference.at(rows), np.asarray(vectors)[rows], same=match.same, near=match.near, seed=match.provenance["seed"]
+    )
+
+
+def match_reference(
+    whole: Reference,
+    vectors: Any,
+    *,
+    repeated: float | None = None,
+    batched: float | None = None,
+    same: float = SAME,
+    seed: int = 0,
+    progress: Progress | None = None,
+    near: Sequence[Reading] | None = None,
+    index: Index | None = None,
+) -> RuntimeMatch:
+    """`match_runtime`; `near` are the ways to read that came near for more texts: then no others are tried.
+
+    `index`: these vectors are some rows of an index, in all of which each text is looked for.
+    """
     form, received = _received(vectors, whole)
     matching = _Matching(whole, form, received, seed, same)
     own, row_values = matching.own()
@@ -238,22 +290,28 @@ def match_runtime(
     exact = form.rounding != "binary" and (row_values >= _EXACT).mean() >= _EXACT_SHARE
     apart = exact and whole.whole
     differ = np.flatnonzero(row_values < same)
-    # Encoding anew is left to the match of these where another pooling explains them. All come after: what is kept of
-    # a cause is what was seen of it last.
-    pooled = apart and own.share < 1 and any(test.explains for test in matching.at(differ).poolings())
+    by_row = None if own.share == 1 else matching.by_row(index)
     others = matching.poolings()
-    chosen = None
-    if own.share < 1 and not pooled:
-        chosen = matching.few(row_values)
-        others += list(matching.at(chosen).readings(progress, rounded=not exact))
-    ranked = matching.with_intervals(_ranked(others, own))
+    tried: list[Tested] = []
+    encoded_anew = 0
+    # Rows that are found among the texts, or under another pooling, need no other reading.
+    open_rows = differ if by_row is None else np.flatnonzero(np.isin(by_row.codes, (STALE, FOREIGN)))
+    if len(open_rows) > (1 - EXPLAINS) * len(differ):
+        if near is None:
+            probes = matching.probes(row_values, open_rows)
+            long_differ = matching.long_differ(differ)
+            near, tried = matching.at(probes).near_readings(progress, rounded=not exact, long_differ=long_differ)
+            encoded_anew = len(probes)
+        if near:
+            chosen = matching.few(row_values)
+            others += matching.at(chosen).pursued(near)
+            encoded_anew = max(encoded_anew, len(chosen))
+    names = {test.name for test in others}
+    ranked = (*_ranked(others, own), *_ranked([test for test in tried if test.name not in names], own))
+    ranked = matching.with_intervals(ranked)
     explained = own.share == 1 or (ranked and ranked[0].explains)
-    order = None if explained else matching.order()
-    rest = None
-    if apart and not explained and order is None:
-        rest = match_rows(reference, texts, vectors, differ, clouds=whole.clouds, same=same, seed=seed)
     lengths = np.linalg.norm(received, axis=1)
-    return RuntimeMatch(
+    found = RuntimeMatch(
         model=whole.card.name,
         texts=len(received),
         dimension=received.shape[1],
@@ -270,7 +328,7 @@ def match_runtime(
         same=same,
         concerned=matching.concerned.get(ranked[0].name) if ranked else None,
         alike=tuple(t.name for t in ranked[1:] if t.mean > ranked[0].mean - _TIED),
-        order=order,
+        by_row=by_row,
         repeated=repeated,
         batched=batched,
         untested=whole.untested(),
@@ -278,31 +336,18 @@ def match_runtime(
         rounded=tuple(sorted(matching.rounded.items(), reverse=True)),
         differ=tuple(differ.tolist()),
         other_lengths=tuple(odd_lengths(lengths).tolist()),
-        rest=rest,
         cosines=row_values,
-        provenance={"reference": whole.card.to_dict(), "encoded_anew": None if chosen is None else len(chosen)},
+        near=tuple(near or ()),
+        provenance={
+            "reference": whole.card.to_dict(),
+            "encoded_anew": encoded_anew or None,
+            "pooling": whole.pooling,
+            "seed": seed,
+        },
     )
-
-
-def match_rows(
-    reference: TokenEncoder,
-    texts: Sequence[str] | None,
-    vectors: Any,
-    rows: NDArray[np.int64],
-    *,
-    clouds: TokenClouds | None = None,
-    same: float = SAME,
-    seed: int = 0,
-) -> RuntimeMatch:
-    """`match_runtime` for some of the rows, such as those that deviate; in which requests they were is not known."""
-    return match_runtime(
-        reference,
-        None if texts is None else [texts[k] for k in rows],
-        np.asarray(vectors)[rows],
-        clouds=None if clouds is None else clouds.select(rows),
-        same=same,
-        seed=seed,
-    )
+    if apart and not explained and found.order is None and 0 < len(differ) < len(received):
+        return replace(found, rest=match_some(found, whole, vectors, differ))
+    return found
 
 
 def _received(vectors: Any, reference: Reference) -> tuple[Form, Array]:
@@ -337,6 +382,7 @@ class _Matching:
         self.concerned: dict[str, float] = {}
         self.values: dict[str, Array] = {}
         self.rounded: dict[int, float] = {}
+        self.limits: dict[tuple[int, str], Array] = {}
 
     def at(self, positions: NDArray[np.int64]) -> _Matching:
         """The same for some of the texts."""
@@ -370,22 +416,113 @@ class _Matching:
         """Other poolings of the clouds that are there, and the modules after pooling left out."""
         return [test for cause, table in self._ways(self.tables, ()) if (test := self._tested(cause, table)[0])]
 
-    def readings(self, progress: Progress | None, *, rounded: bool) -> Iterator[Tested]:
-        """Other ways to read the texts, each alone and under every other pooling; `rounded` weights too, or not."""
-        for reading in self.reference.readings():
-            if reading.bits is not None and (not rounded or self.plain() < _ROUNDED_FROM):
-                continue
-            tables = self.reference.pooled(reading.clouds())
-            own = self.reference.finished(tables[self.reference.pooling])
-            if reading.bits is not None:  # another pooling leaves more than rounding does: each alone
-                self.rounded[reading.bits] = float(row_cosines(own, self.own_table)[0].mean())
-            ways = [] if reading.bits is not None else self._ways(tables, (reading.cause,))
-            for cause, table in [(reading.cause, own), *ways]:
-                test, _ = self._tested(cause, table)
-                if test is not None:
-                    yield test
+    def by_row(self, index: Index | None) -> RowMatches | None:
+        """What each vector is, beside all texts under every pooling; None where a missing module changes them."""
+        if self.own_table.shape[1] < self.form.dimension:
+            return None
+        finished = {name: self.reference.finished(table) for name, table in self.tables.items()}
+        own = finished.pop(self.reference.pooling)
+        where = index or Index(self.received, np.arange(len(own)))
+        return match_rows(where.vectors, own, rows=where.rows, poolings=finished, ids=where.ids, same=self.same)
+
+    def near_readings(
+        self, progress: Progress | None, *, rounded: bool, long_differ: bool
+    ) -> tuple[list[Reading], list[Tested]]:
+        """The ways to read that come near these vectors, the nearest first, and all that were tried.
+
+        A cause comes near if it leaves at most half of what the model as declared leaves. `rounded` weights are tried
+        too, or not; `long_differ`: of all texts the long ones differ, as if they were cut.
+        """
+        declared = float(self.own()[1].mean())
+        nearest: dict[str, tuple[float, Reading]] = {}
+        tried: list[Tested] = []
+
+        def attempt(reading: Reading) -> None:
+            tests = list(self._read(reading))
+            tried.extend(tests)
+            if tests:
+                nearest[reading.cause.name] = (max(test.mean for test in tests), reading)
             if progress is not None:
-                progress(1, len(self.received))
+                progress(len(self.received), int(self.reference.clouds.lengths.sum()))
+
+        for reading in self.reference.readings():
+            if reading.bits is None or (rounded and self.plain() >= _ROUNDED_FROM):
+                attempt(reading)
+        limits = [reading.limit for _, reading in nearest.values() if reading.limit is not None]
+        cut = [test for test in tried if test.kind.startswith("truncation")]
+        solved = self._solved_limit(cut, limits, declared, long_differ=long_differ)
+        if solved is not None:
+            attempt(solved)
+        least = 1 - (1 - _MUST_EXPLAIN) * (1 - declared)
+        best = max((mean for mean, _ in nearest.values()), default=0.0)
+        if best >= self.same:  # others are pursued only where they explain these texts as well
+            least = max(least, best - (1 - self.same))
+        near = sorted((best for best in nearest.values() if best[0] >= least), key=lambda best: -best[0])
+        return [reading for _, reading in near[:_PURSUED]], tried
+
+    def _solved_limit(
+        self, tests: Sequence[Tested], tried: Sequence[int], declared: float, *, long_differ: bool
+    ) -> Reading | None:
+        """The number of tokens after which texts were cut, between two limits that were `tried`; None if one explains.
+
+        None too where the texts that differ are not the long ones (`long_differ`) and no limit takes a fifth of what
+        the model as `declared` leaves: then texts were not cut.
+        """
+        best = max(tests, key=lambda test: test.mean, default=None)
+        if best is None or best.share == 1 or (1 - best.mean > 0.8 * (1 - declared) and not long_differ):
+            return None
+        cut, _, other = best.name.partition(" and ")
+        centre = next(limit for limit in tried if cut == self.reference.cut_at(limit).cause.name)
+        pooling = other or self.reference.pooling
+        read = min(self.reference.longest_read, self.reference.most_tokens)
+        if best.mean <= declared:  # the limit of the model itself is nearer than any other
+            centre, pooling = read, self.reference.pooling
+        if pooling not in self.tables:
+            return None
+        limits = sorted({*tried, _FEWEST_TOKENS, read})
+        place = limits.index(centre)
+        low, high = limits[max(place - 1, 0)], limits[min(place + 1, len(limits) - 1)]
+        longest = np.argsort(-self.reference.clouds.lengths, kind="stable")
+        some, one = self.at(np.sort(longest[:_PROBED_LONGEST])), self.at(longest[:1])
+        limit = some._zoomed(low, high, pooling)
+        if some._at_limit(limit, pooling).min() < self.same:
+            limit = max(range(low, high + 1), key=lambda limit: float(one._at_limit(limit, pooling)[0]))
+        return None if limit in tried else self.reference.cut_at(limit)
+
+    def _zoomed(self, low: int, high: int, pooling: str) -> int:
+        """The best limit from low to high: of the ends of eight parts, then between the neighbours of the best.
+
+        The cosine grows with the limit up to the true one and falls after it, but for small steps.
+        """
+        while high - low > 2:
+            ends = sorted(set(np.linspace(low, high, _PARTS + 1).round().astype(int).tolist()))
+            place = 1 + int(np.argmax([self._at_limit(limit, pooling).mean() for limit in ends[1:-1]]))
+            low, high = ends[place - 1], ends[place + 1]
+        return (low + high) // 2
+
+    def _at_limit(self, limit: int, pooling: str) -> Array:
+        """The cosines of the texts cut at so many tokens, under a pooling."""
+        if (limit, pooling) not in self.limits:
+            clouds = self.reference.cut_at(limit).clouds(self.reference)
+            table = self.reference.finished(self.reference.pooled(clouds)[pooling])
+            self.limits[limit, pooling] = row_cosines(self.received, self.form.on(table, self.received))[0]
+        return self.limits[limit, pooling]
+
+    def pursued(self, readings: Sequence[Reading]) -> list[Tested]:
+        """What these ways to read explain of the texts."""
+        return [test for reading in readings for test in self._read(reading)]
+
+    def _read(self, reading: Reading) -> Iterator[Tested]:
+        """One way to read the texts, alone and under every other pooling."""
+        tables = self.reference.pooled(reading.clouds(self.reference))
+        own = self.reference.finished(tables[self.reference.pooling])
+        if reading.bits is not None:  # another pooling leaves more than rounding does: each alone
+            self.rounded[reading.bits] = float(row_cosines(own, self.own_table)[0].mean())
+        ways = [] if reading.bits is not None else self._ways(tables, (reading.cause,))
+        for cause, table in [(reading.cause, own), *ways]:
+            test, _ = self._tested(cause, table)
+            if test is not None:
+                yield test
 
     def _ways(self, tables: Mapping[str, Array], before: tuple[Cause, ...]) -> Iterator[tuple[Cause, Array]]:
         reference = self.reference
@@ -419,6 +556,22 @@ class _Matching:
         interval = bootstrap_interval(self.values[test.name], seed=self.seed)
         return replace(test, cosine=replace(test.cosine, interval=interval))
 
+    def probes(self, cosines: Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Some of these rows, to try every cause on: those that differ most, and the longest."""
+        lengths = (self.reference.clouds.lengths + self.reference.clouds.truncated)[rows]
+        longest = np.argsort(-lengths, kind="stable")[:_PROBED_LONGEST]
+        worst = np.argsort(cosines[rows], kind="stable")
+        worst = worst[~np.isin(worst, longest)][:_PROBED_WORST]
+        return np.sort(rows[np.concatenate([longest, worst])])
+
+    def long_differ(self, differ: NDArray[np.int64]) -> bool:
+        """Are (almost) all texts that differ longer than (almost) all that agree?"""
+        lengths = self.reference.clouds.lengths + self.reference.clouds.truncated
+        agreeing = np.delete(lengths, differ)
+        if not len(agreeing):
+            return False
+        return bool((lengths[differ] > np.quantile(agreeing, EXPLAINS)).mean() >= EXPLAINS)
+
     def few(self, cosines: Array) -> NDArray[np.int64]:
         """Texts enough to tell causes apart: long ones for truncation, those that differ most, and some at random."""
         lengths = self.reference.clouds.lengths + self.reference.clouds.truncated
@@ -427,23 +580,6 @@ class _Matching:
         random = np.random.default_rng(self.seed).permutation(len(cosines))[:_RANDOM]
         longest, worst = np.argsort(-lengths, kind="stable")[:_LONGEST], np.argsort(cosines, kind="stable")[:_WORST]
         return np.unique(np.concatenate([longest, worst, random]))
-
-    def order(self) -> str | None:
-        """The pooling under which the rows are found again among the texts, one row a text; None if there is none."""
-        drawn = np.sort(np.random.default_rng(self.seed).permutation(len(self.received))[:_MOST_TEXTS])
-        fitting: dict[str, float] = {}
-        for name, table in self.tables.items():
-            ours = self.form.on(self.reference.finished(table), self.received)
-            if len(ours) < 2 or ours.shape[1] != self.received.shape[1] or not np.linalg.norm(ours, axis=1).all():
-                continue
-            nearest, cosines = nearest_neighbours(self.received[drawn], 1, among=ours)
-            itself, _ = nearest_neighbours(ours[drawn], 1, among=ours)
-            one_to_one = len(np.unique(nearest)) >= _ONE_TO_ONE * len(np.unique(itself))
-            in_place = (row_cosines(self.received[drawn], ours[drawn])[0] >= self.same).mean()
-            explained = (cosines >= self.same).mean()
-            if explained >= EXPLAINS and explained > in_place and one_to_one:
-                fitting[name] = float(cosines.mean())
-        return max(fitting, key=lambda name: fitting[name], default=None)
 
 
 def _both(*causes: Cause) -> Cause:

@@ -15,14 +15,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import logging
 import os
 import re
-import shutil
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -37,19 +35,22 @@ from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.http import EndpointError
 from poolscope.encoders.reports import unknown_notes
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.files import atomic_path, folder_lock, keep, private_folder, refuse_special, user_cache_folder
+from poolscope.files import atomic_file, keep, private_folder, refuse_special, user_cache_folder, writing
+from poolscope.folder import Folder, StoreBusyError
 from poolscope.stores.store import MANIFEST, POOLED, Manifest, Store
-from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans
+from poolscope.stores.writer import describe, encode_shard, encode_to_store, spans, store_lock
 from poolscope.texts import Texts
+from poolscope.words import logger, warn
 
 Array = NDArray[np.float32]
 
-_LOG = logging.getLogger(__name__)
+_LOG = logger(__name__)
 LIMIT_GB = 10.0
 _ENTRY = re.compile("[0-9a-f]{40}")
 # Answers that are older are asked again: nobody knows what a server runs the day after.
 _OLDEST = 24 * 3600.0
 _SAME = 1 - 1e-4
+_WAIT = 10.0  # seconds for another process to remove an entry
 _DIGEST = len(digest_of(b""))
 
 
@@ -71,16 +72,23 @@ def cached_store(
     wanted = describe(encoder.card, texts, **choices)
     folder = (cache_folder() if cache_dir is None else Path(cache_dir)) / _name(wanted)
     limit = cache_limit()  # asked before the work is done, not after: it may be refused
-    try:
-        _remove_unusable(folder, wanted)
-        _keep_private(folder)
-        store = write(encoder, texts, folder, progress=progress, **choices)
-        if store.reused < len(store):
+    with ExitStack() as use:
+        try:
+            use.enter_context(_in_use(folder))
+            if not _is_usable(folder, wanted):
+                use.close()
+                warn(f"The cache was damaged ({folder}): all of its shards are encoded again.")
+                _remove(folder)
+                use.enter_context(_in_use(folder))
             _keep_private(folder)
-        _note_use(store, limit)
-    except StoreError as error:
-        _warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
-        return None
+            store = write(encoder, texts, folder, progress=progress, **choices)
+            if store.reused < len(store):
+                _keep_private(folder)
+            _note_use(store, limit)
+        except StoreError as error:
+            warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
+            return None
+        weakref.finalize(store, use.pop_all().close)  # in use for as long as someone has it
     keep("cache", "Texts that were encoded are kept in the cache: the same command does not encode them again.")
     return store
 
@@ -118,7 +126,7 @@ def cached_clouds(
             for note in unknown_notes(clouds[wanted.keys[0]]) if store.reused else ():
                 _LOG.warning(note)  # what the encoder says when it encodes, and here did not
         except StoreError as error:
-            _warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
+            warn(f"The cache cannot be used and the texts are encoded in memory. {error}")
     if clouds is None:
         clouds = _encode_in_memory(encoder, unlabelled, wanted, progress=progress)
     # Not what the entry says of its texts: the same ones may have come from another place before.
@@ -177,7 +185,7 @@ def trim_cache(folder: Path, *, limit: int, keep: Path | None = None) -> list[Pa
 def _note_use(store: Store, limit: int) -> None:
     """Mark the entry as used now, and make room among the others."""
     if store.damaged:
-        _warn(f"The cache was damaged ({store.folder}): {store.damaged} of its shards encoded again.")
+        warn(f"The cache was damaged ({store.folder}): {store.damaged} of its shards encoded again.")
     with suppress(OSError):  # a cache that may be read and not written
         os.utime(store.folder / MANIFEST)
         trim_cache(store.folder.parent, limit=limit, keep=store.folder)
@@ -189,8 +197,9 @@ def _keep_private(folder: Path) -> None:
     Called before anything is in it, so that there is no moment at which others can read.
     """
     with suppress(OSError):  # what belongs to someone else, or cannot be written, is for the writer to say
-        for path in private_folder(folder).rglob("*"):
-            path.chmod(0o700 if path.is_dir() else 0o600)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with Folder.open(folder) as opened:
+            opened.make_private()
 
 
 def _name(manifest: Manifest) -> str:
@@ -198,22 +207,42 @@ def _name(manifest: Manifest) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:40]
 
 
-def _remove_unusable(folder: Path, wanted: Manifest) -> None:
-    """Clear the place of an entry whose manifest cannot be read or lies; shards are checked by the writer."""
-    if not folder.exists():
-        return
+def _is_usable(folder: Path, wanted: Manifest) -> bool:
+    """Whether an entry can be filled or read: its manifest says what is wanted, or nothing is there yet.
+
+    Shards are checked by the writer.
+    """
+    if not (folder / MANIFEST).exists() and not any(folder.glob("*/shard-*")):
+        return True
     try:
-        usable = not Manifest.read(folder).differences(wanted)
+        return not Manifest.read(folder).differences(wanted)
     except StoreError:
-        usable = False
-    if not usable:
-        _warn(f"The cache was damaged ({folder}): all of its shards are encoded again.")
-        _remove(folder)
+        return False
+
+
+@contextmanager
+def _in_use(folder: Path) -> Iterator[None]:
+    """Let no other process remove the entry or the answers; in a cache that nobody may write, nobody does."""
+    with ExitStack() as held:
+        with suppress(OSError):
+            home = held.enter_context(Folder.open(folder.parent, through_link=True))
+            held.enter_context(home.shared_lock(_use_of(folder), wait=_WAIT))
+        yield
+
+
+def _use_of(folder: Path) -> str:
+    return f".{folder.name}.used"
 
 
 def _remove(folder: Path) -> None:
-    with folder_lock(folder):  # never under the hands of a process that fills it
-        shutil.rmtree(folder, ignore_errors=True)
+    """Remove an entry that no process fills or reads."""
+    with (
+        writing(folder),
+        Folder.open(folder.parent, through_link=True) as home,
+        home.lock(_use_of(folder)),
+        store_lock(folder),
+    ):
+        home.remove(folder.name)
 
 
 def _last_use(folder: Path) -> float:
@@ -221,17 +250,34 @@ def _last_use(folder: Path) -> float:
     return (path if path.exists() else folder).stat().st_mtime
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=3)
-
-
 def server_vectors(
     source: VectorSource, texts: Sequence[str], *, keep: bool = True, progress: Progress | None = None
 ) -> Array:
     """The vectors of texts in their order (texts × d); with `keep`, a run that is stopped can be taken up again."""
     source, texts = source.resolved(), list(texts)
-    batches = [texts[start : start + source.batch] for start in range(0, len(texts), source.batch)]
     folder = _folder(source, texts) if keep else None
+    with nullcontext() if folder is None else _in_use(folder):
+        vectors = _answered(source, texts, folder, progress=progress)
+    if folder is not None:
+        _drop(folder)
+    return vectors
+
+
+def _drop(folder: Path) -> None:
+    """Remove the answers of a run, unless another process uses them."""
+    with (
+        suppress(StoreBusyError, OSError),
+        Folder.open(folder.parent, through_link=True) as home,
+        home.lock(_use_of(folder)),
+    ):
+        home.remove(folder.name)
+
+
+def _answered(
+    source: VectorSource, texts: Sequence[str], folder: Path | None, *, progress: Progress | None = None
+) -> Array:
+    """The vectors of texts; what an earlier run left in the folder is not asked again."""
+    batches = [texts[start : start + source.batch] for start in range(0, len(texts), source.batch)]
     answers = {} if folder is None else _kept(folder, source, batches)
     if answers:
         done = sum(len(batches[k]) for k in answers)
@@ -251,8 +297,6 @@ def server_vectors(
         done = sum(len(batches[k]) for k in answers)
         again = f" {done:,} of {len(texts):,} texts are answered and kept; run this again to go on." if folder else ""
         raise EndpointError(f"{error}{again}") from None
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
     return np.concatenate([answers[k] for k in range(len(batches))])
 
 
@@ -284,17 +328,17 @@ def _folder(source: VectorSource, texts: Sequence[str]) -> Path | None:
 def _remove_old(place: Path) -> None:
     """Remove the answers of runs that nobody took up again."""
     for folder in place.iterdir():
-        newest = max((path.stat().st_mtime for path in folder.glob("*.npy")), default=None)
-        if newest is not None and time.time() - newest > _OLDEST:
-            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process ends its run just now
+            newest = max((path.stat().st_mtime for path in folder.glob("*.npy")), default=None)
+            if newest is not None and time.time() - newest > _OLDEST:
+                _drop(folder)
 
 
 def _write(folder: Path, number: int, table: Array) -> None:
     """Write one answer, with its digest behind it: a byte that changed on the disk is no answer of the server."""
     content = io.BytesIO()
     np.save(content, table, allow_pickle=False)
-    with atomic_path(folder / f"{number:08d}.npy") as temporary, temporary.open("wb") as stream:
-        temporary.chmod(0o600)
+    with atomic_file(folder / f"{number:08d}.npy", mode=0o600) as stream:
         stream.write(content.getvalue() + digest_of(content.getvalue()).encode())
 
 

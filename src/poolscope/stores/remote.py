@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, StoreError, require
-from poolscope.files import atomic_path, user_cache_folder
+from poolscope.files import atomic_file, user_cache_folder
+from poolscope.hosts import permit
+from poolscope.keys import know_object_store_keys
 from poolscope.texts import Texts
 from poolscope.texts.spooled import ABOUT, TEXTS, open_spooled, save_spooled
 
@@ -51,9 +54,32 @@ def located(place: str | os.PathLike[str]) -> str:
     return str(Path(place).absolute()) if match is None else f"{match[1].lower()}://{(match[2] or '').rstrip('/')}"
 
 
-@cache
 def open_remote(address: str) -> Remote:
-    """The place of an address, one object a process."""
+    """The place of an address, one object a process.
+
+    A client signs its requests with keys of the environment, so a bucket has to be named as it is: s3://bucket.
+    """
+    permit(bucket_of(address), name=address)
+    know_object_store_keys()
+    return _opened(address)
+
+
+def bucket_of(address: str) -> str:
+    """What an address in an object store has to be named by: its bucket, or container and account.
+
+    >>> bucket_of("s3://localhost/bucket/store"), bucket_of("abfs://box@account.example/store")
+    ('s3://localhost', 'abfs://box@account.example')
+    """
+    scheme, _, place = address.partition("://")
+    return f"{scheme}://{place.partition('/')[0]}"
+
+
+@cache
+def _opened(address: str) -> Remote:
+    if "::" in address:
+        raise InputError(
+            f"{address}: received '::', which chains addresses; allowed is one, such as s3://bucket/store."
+        )
     fsspec = require("fsspec", "s3")
     try:
         system, root = fsspec.core.url_to_fs(address)
@@ -105,8 +131,12 @@ class Remote:
         if target.exists() and not anew:
             return target
         try:
-            with atomic_path(target) as temporary, self._in_words("read"):
-                self.system.get_file(f"{self.root}/{name}", str(temporary))
+            with (
+                atomic_file(target) as stream,
+                self._in_words("read"),
+                self.system.open(f"{self.root}/{name}", "rb") as content,
+            ):
+                shutil.copyfileobj(content, stream, 2**20)
         except _AbsentError:
             raise FileNotFoundError(f"{self.address}/{name}") from None
         self._make_room(target)

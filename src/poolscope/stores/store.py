@@ -31,9 +31,11 @@ from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import TextPooling, modules_after, pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import as_path, current_file, refuse_special, text_of, write_json
+from poolscope.files import as_path, refuse_special, text_of
+from poolscope.folder import Folder
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.streaming import marks_of
+from poolscope.replacing import current_file
 from poolscope.stores.remote import Remote, is_remote, located, open_remote
 
 FORMAT = "poolscope store 1"
@@ -117,9 +119,9 @@ class Manifest:
         if self.keep not in KEEP or (self.sample is not None and type(self.sample["below"]) is not int):
             raise ValueError(f"keeps {self.keep!r}")
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Folder) -> None:
         """Write `manifest.json`, atomically."""
-        write_json(folder / MANIFEST, sealed(asdict(self)))
+        folder.write_json(MANIFEST, sealed(asdict(self)))
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -220,11 +222,11 @@ class Store:
 
     def shard_path(self, layer: int, shard: int) -> Path:
         """Where the clouds of one shard and layer are."""
-        return current_file(self.folder, f"layer-{_layer_name(layer)}/shard-{shard:05d}.arrow")
+        return current_file(self.folder, clouds_name(layer, shard))
 
     def vectors_path(self, layer: int, shard: int) -> Path:
         """Where the vectors of one shard and layer are, in a store that keeps these."""
-        return current_file(self.folder, f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow")
+        return current_file(self.folder, vectors_name(layer, shard))
 
     def file_of(self, layer: int, shard: int) -> Path:
         """Where all texts of one shard and layer are: their clouds or, in a store that keeps these, their vectors."""
@@ -462,6 +464,16 @@ def card_of(model: Mapping[str, Any]) -> ModelCard:
 def labels_digest(labels: Sequence[str]) -> str:
     """SHA-256 of the labels; each is quoted, so that no two lists share their bytes."""
     return hashlib.sha256("\n".join(map(json.dumps, labels)).encode()).hexdigest()
+
+
+def clouds_name(layer: int, shard: int) -> str:
+    """The name of the clouds of one shard and layer in the folder of a store."""
+    return f"layer-{_layer_name(layer)}/shard-{shard:05d}.arrow"
+
+
+def vectors_name(layer: int, shard: int) -> str:
+    """The name of the vectors of one shard and layer, in a store that keeps these."""
+    return f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow"
 
 
 def _layer_name(layer: int) -> str:

@@ -12,8 +12,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -24,22 +24,14 @@ import pyarrow as pa
 
 from poolscope import __version__
 from poolscope.clouds import TokenClouds
-from poolscope.clouds.vectors import save_vectors
+from poolscope.clouds.vectors import write_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError, StoreError, whole_number
-from poolscope.files import (
-    StoreBusyError,
-    atomic_path,
-    finish_replacing,
-    folder_lock,
-    is_replacing,
-    keeping,
-    remove_leftovers,
-    replace_files,
-    writing,
-)
+from poolscope.files import keeping, writing
+from poolscope.folder import LOCK, Folder, StoreBusyError
 from poolscope.numbers.streaming import marks_of
+from poolscope.replacing import finish_replacing, is_replacing, replace_files
 from poolscope.stores.remote import SPOOL, Remote, is_remote, located, open_remote
 from poolscope.stores.store import (
     KEEP,
@@ -49,10 +41,12 @@ from poolscope.stores.store import (
     SHARDS,
     Manifest,
     Store,
+    clouds_name,
     condensed,
     is_store,
     labels_digest,
     read_remote,
+    vectors_name,
 )
 from poolscope.texts import Texts, read_texts
 from poolscope.texts.plain import is_packed
@@ -63,6 +57,7 @@ from poolscope.texts.spooled import remove_spooled, spool_texts
 SHARD_TEXTS = 4096
 SHARD_BYTES = 256 * 2**20  # of vectors, all layers together: what one run holds in memory, and loses if killed
 _WAIT = 600.0  # seconds for another process to begin or to finish a store, which it does in a moment
+_MOMENT = 2.0  # the same where nobody said that there are others
 _PAUSE = 0.5  # seconds between two looks at what other processes are writing
 NEXT = ".next"  # the folder in which a store is made that will replace the one around it
 _CLAIM = ".shard-{:05d}.lock"  # held while a process writes a shard, so that no two encode the same texts
@@ -90,7 +85,7 @@ def encode_to_store(
     store; the one that comes last finishes it. Several that do the same part, or all, share the shards out among them.
     """
     check_vectors(encoder, choices.get("keep", "tokens"))
-    wait = 0.0 if part is None else _WAIT
+    wait = _MOMENT if part is None else _WAIT
     begun = begin_store(encoder.card, texts, folder, overwrite=overwrite, wait=wait, **choices)
     if begun.reused == len(begun):
         return begun
@@ -124,14 +119,14 @@ def begin_store(
         # only reading: this works on a store that nobody may write, and needs no lock
         if store.has_labels(texts.labels) and not absent_shards(store, texts.ids):
             return replace(store, reused=len(store))
-    with folder_lock(target, wait=wait), writing(target):
-        finish_replacing(target)
+    with store_lock(target, wait=wait) as opened, writing(target):
+        finish_replacing(opened)
         # read again: another process may have written between the first look and the lock
         stored = _matching(target, wanted, explicit_shards=explicit, overwrite=overwrite)
         if stored is None and any(_shard_files(target)):
-            return _begin_beside(target / NEXT, wanted, texts)
-        _remove_given_up(target / NEXT)
-        return _begin(target, stored or wanted, texts, begins=stored is None)
+            return _begin_beside(opened, wanted, texts)
+        _remove_given_up(opened)
+        return _begin(opened, stored or wanted, texts, begins=stored is None)
 
 
 def write_shard(
@@ -145,17 +140,18 @@ def write_shard(
     # No module stands behind the layers before the last.
     others = None if last is None else TextPooling(replace(encoder.card, after=()))
     encoded = encode_shard(encoder, texts, layers=manifest.layers, progress=progress)
-    with writing(store.folder, kept=f"{store.stored():,} of {len(store):,} texts are stored and stay so. "):
+    kept = f"{store.stored():,} of {len(store):,} texts are stored and stay so. "
+    with writing(store.folder, kept=kept), open_folder(store.folder) as folder:
         for layer in manifest.keys:
-            if manifest.keep == "tokens":
-                encoded[layer].save(store.shard_path(layer, shard))
-                continue
-            drawn = store.sampled(texts.ids)
+            drawn = range(len(texts)) if manifest.keep == "tokens" else store.sampled(texts.ids)
             if drawn:
-                encoded[layer].select(drawn).save(store.shard_path(layer, shard))
-            pooling = last if layer in (POOLED, encoder.card.last) else others
-            vectors = condensed(encoded[layer], manifest.keep, pooling)
-            save_vectors(vectors, store.vectors_path(layer, shard))
+                with folder.file(clouds_name(layer, shard)) as stream:
+                    (encoded[layer] if manifest.keep == "tokens" else encoded[layer].select(drawn)).write(stream)
+            if manifest.keep != "tokens":
+                pooling = last if layer in (POOLED, encoder.card.last) else others
+                vectors = condensed(encoded[layer], manifest.keep, pooling)
+                with folder.file(vectors_name(layer, shard)) as stream:
+                    write_vectors(vectors, stream)
         if store.remote is not None:
             # that of the vectors comes last: where it is there, the tokens of its draw are, too
             for path in sorted(store.files_of(shard, texts.ids)):
@@ -181,33 +177,33 @@ def finish_store(store: Store) -> Store:
     One that replaces another is then put in its place.
     """
     if store.remote is not None:
-        _remove_claims(store.folder)
+        with open_folder(store.folder) as mirror:
+            _remove_claims(mirror)
         return finish_remote(store, store.remote)
     if store.folder.name != NEXT:
         return _marked(store)
     folder = store.folder.parent
-    with folder_lock(folder, wait=_WAIT), writing(folder, kept="All texts are stored. "):
+    with store_lock(folder, wait=_WAIT) as opened, writing(folder, kept="All texts are stored. "):
         if is_store(store.folder):  # no other process was faster
             store = _marked(store)
             if not store.manifest.complete:
                 return store
-            replace_files(folder, store.folder, stale=(MANIFEST, LABELS, *SHARDS))
-            for emptied in [*folder.glob("layer-*"), *folder.glob("moments-*")]:
-                if emptied.is_dir() and not any(emptied.iterdir()):
-                    emptied.rmdir()
-            remove_spooled(folder)
+            replace_files(opened, NEXT, stale=(MANIFEST, LABELS, *SHARDS))
+            for emptied in [*opened.match("layer-*"), *opened.match("moments-*")]:
+                opened.remove_empty(emptied)
+            remove_spooled(opened)
     return Store.open(folder)
 
 
 def _marked(store: Store) -> Store:
     if not store.is_filled():
         return store
-    with folder_lock(store.folder, wait=_WAIT), writing(store.folder, kept="All texts are stored. "):
-        _remove_claims(store.folder)
-        remove_spooled(store.folder)
+    with store_lock(store.folder, wait=_WAIT) as opened, writing(store.folder, kept="All texts are stored. "):
+        _remove_claims(opened)
+        remove_spooled(opened)
         finished = replace(Manifest.read(store.folder), complete=True)
         if finished != Manifest.read(store.folder):
-            finished.write(store.folder)
+            finished.write(opened)
     return Store(store.folder, finished)
 
 
@@ -358,33 +354,56 @@ def _refuse_foreign(folder: Path) -> None:
         )
 
 
-def _begin_beside(beside: Path, wanted: Manifest, texts: Texts) -> Store:
+@contextmanager
+def open_folder(path: Path) -> Iterator[Folder]:
+    """The folder of a store, open to write; that of a replacement is reached through the store around it."""
+    if path.name != NEXT:
+        with Folder.open(path) as folder:
+            yield folder
+    else:
+        with Folder.open(path.parent) as around, around.folder(NEXT) as folder:
+            yield folder
+
+
+@contextmanager
+def store_lock(path: Path, name: str = LOCK, *, wait: float = 0.0) -> Iterator[Folder]:
+    """The folder of a store, open, with its lock or that of a part of it (`Folder.lock`)."""
+    with ExitStack() as opened:
+        with writing(path):
+            folder = opened.enter_context(open_folder(path))
+            opened.enter_context(folder.lock(name, wait=wait))
+        yield folder
+
+
+def _begin_beside(around: Folder, wanted: Manifest, texts: Texts) -> Store:
     """A store that will replace the one around it; a run of the same choices that was stopped there goes on."""
-    stored = Manifest.read(beside) if is_store(beside) else None
+    beside = around.path / NEXT
+    own = around.kind(NEXT) == "folder"
+    stored = Manifest.read(beside) if own and is_store(beside) else None
     if stored is not None and stored.differences(wanted, shards=True):
         stored = None
     if stored is None:
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-    return _begin(beside, stored or wanted, texts, begins=stored is None)
+        around.remove(NEXT)
+    with around.folder(NEXT) as folder:
+        return _begin(folder, stored or wanted, texts, begins=stored is None)
 
 
-def _remove_given_up(beside: Path) -> None:
+def _remove_given_up(around: Folder) -> None:
     """Remove a replacement that nobody is writing."""
-    if beside.is_dir():
-        with suppress(StoreBusyError):
+    if around.kind(NEXT) == "folder":
+        with suppress(StoreBusyError), around.folder(NEXT, make=False) as beside:
             _remove_claims(beside, busy_too=False)
-            shutil.rmtree(beside, ignore_errors=True)
+            around.remove(NEXT)
 
 
-def _begin(folder: Path, manifest: Manifest, texts: Texts, *, begins: bool) -> Store:
+def _begin(folder: Folder, manifest: Manifest, texts: Texts, *, begins: bool) -> Store:
     """A store ready to be filled: left-overs of killed writers removed, manifest and labels in place."""
     for name in (f".{MANIFEST}", f".{LABELS}", "layer-*/.shard-*", "moments-*/.shard-*"):
-        remove_leftovers(folder, name)  # of dead processes: others may be writing shards
+        folder.remove_leftovers(name)  # of dead processes: others may be writing shards
     if begins:
-        (folder / LABELS).unlink(missing_ok=True)
+        folder.remove(LABELS)
         manifest.write(folder)
-    store = Store(folder, manifest)
+    store = Store(folder.path, manifest)
     if not store.has_labels(texts.labels):
         write_labels(folder, texts)
     return store
@@ -431,7 +450,7 @@ def _fill(
             if not is_store(store.folder):  # a replacement that another process has finished and put in its place
                 return replace(store, reused=reused, damaged=repaired)
             try:
-                with folder_lock(store.folder, _CLAIM.format(shard)):
+                with store_lock(store.folder, _CLAIM.format(shard)):
                     if shard in damaged or not store.is_whole(shard, own.ids):
                         write_shard(store, encoder, own, shard, progress=progress)
             except StoreBusyError:
@@ -456,10 +475,10 @@ def shards_of_part(count: int, part: tuple[int, int] | None) -> list[int]:
     return list(range(number - 1, count, of))
 
 
-def _remove_claims(folder: Path, *, busy_too: bool = True) -> None:
+def _remove_claims(folder: Folder, *, busy_too: bool = True) -> None:
     """Remove the lock files that killed writers of shards left behind; one in use is left, or else an error."""
-    for path in folder.glob(_CLAIM.replace("{:05d}", "*")):
-        with suppress(StoreBusyError) if busy_too else nullcontext(), folder_lock(folder, path.name):
+    for name in folder.match(_CLAIM.replace("{:05d}", "*")):
+        with suppress(StoreBusyError) if busy_too else nullcontext(), folder.lock(name):
             pass
 
 
@@ -484,12 +503,12 @@ def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_sha
         store = Store(remote.mirror, stored, remote=remote)
         return replace(store, reused=len(store)) if stored.complete and store.is_filled() else store
     shutil.rmtree(remote.mirror, ignore_errors=True)  # of a store that was there before
-    remote.mirror.mkdir(parents=True)
-    if texts.labels is not None:
-        write_labels(remote.mirror, texts)
-        remote.send(remote.mirror / LABELS)
-    wanted.write(remote.mirror)
-    remote.send(remote.mirror / MANIFEST, keep=True)
+    with Folder.open(remote.mirror) as mirror:
+        if texts.labels is not None:
+            write_labels(mirror, texts)
+            remote.send(remote.mirror / LABELS)
+        wanted.write(mirror)
+        remote.send(remote.mirror / MANIFEST, keep=True)
     return Store(remote.mirror, wanted, remote=remote)
 
 
@@ -498,21 +517,22 @@ def finish_remote(store: Store, remote: Remote) -> Store:
     if not store.is_filled():
         return store
     finished = replace(store.manifest, complete=True)
-    finished.write(store.folder)
-    remote.send(store.folder / MANIFEST, keep=True)
-    for name in SPOOL:
-        if name in remote.names():
-            remote.remove(name)
-        (store.folder / name).unlink(missing_ok=True)
+    with Folder.open(store.folder) as mirror:
+        finished.write(mirror)
+        remote.send(store.folder / MANIFEST, keep=True)
+        for name in SPOOL:
+            if name in remote.names():
+                remote.remove(name)
+            mirror.remove(name)
     return replace(store, manifest=finished)
 
 
-def write_labels(folder: Path, texts: Texts) -> None:
+def write_labels(folder: Folder, texts: Texts) -> None:
     """Write the labels of the texts of a store."""
     from pyarrow import parquet
 
-    with atomic_path(folder / LABELS) as temporary:
-        parquet.write_table(pa.table({"id": texts.ids, "label": texts.labels}), temporary)
+    with folder.file(LABELS) as stream:
+        parquet.write_table(pa.table({"id": texts.ids, "label": texts.labels}), stream)
 
 
 # -- texts that do not fit into memory --------------------------------------------------------------------------------
@@ -531,7 +551,7 @@ def texts_for_store(source: object, folder: str | os.PathLike[str], *, large: in
     target = open_remote(located(folder)).mirror if is_remote(folder) else Path(folder)
     if not is_remote(folder) and not (target / MANIFEST).exists():
         _refuse_foreign(target)
-    with folder_lock(target, f"{SPOOLED}.lock", wait=_WAIT), writing(target):
+    with store_lock(target, f"{SPOOLED}.lock", wait=_WAIT), writing(target):
         return spool_texts(source, target, **columns)
 
 

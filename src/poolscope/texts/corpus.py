@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from poolscope.errors import InputError
-from poolscope.files import atomic_path, user_cache_folder
+from poolscope.files import atomic_file, user_cache_folder
 from poolscope.texts.records import BUILTIN, MANUALS, PairRow, Pairs, ReadReport, Texts, scrub, share
 
 STDLIB = "stdlib"
@@ -233,8 +233,8 @@ def _store(key: str, texts: dict[str, str]) -> None:
     """Keep the texts for the next time. Without a place to write they are simply gathered again."""
     schema = pa.schema([("id", pa.string()), ("text", pa.string())], metadata={"digest": _digest(texts)})
     table = pa.table([list(texts), list(texts.values())], schema=schema)
-    with suppress(*_NO_PLACE), atomic_path(_cache_path(key)) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+    with suppress(*_NO_PLACE), atomic_file(_cache_path(key)) as stream:
+        pq.write_table(table, stream, compression="zstd", write_page_checksum=True)
 
 
 def _digest(texts: dict[str, str]) -> str:
@@ -250,6 +250,8 @@ def _digest(texts: dict[str, str]) -> str:
 # one line that says what a package is, asks for the passages below it; it does not stand in them. All of it is on every
 # machine that runs poolscope. The reference is under the licence of Python, each description under that of its package.
 
+# Named here, so that a new dependency does not change the corpus and every number that was measured on it.
+_DESCRIBED = ("numpy", "platformdirs", "pyarrow", "rich", "scipy", "threadpoolctl", "typer")
 _MIN_PASSAGE, _MAX_PASSAGE = 12, 160  # of a passage; a paragraph that is longer alone stays whole
 _UNDERLINE = re.compile(r"([*=\-^~])\1{2,}\s*$")
 _MARKDOWN_HEADING = re.compile(r"#{1,4}\s+(.+?)\s*#*$")
@@ -339,13 +341,8 @@ def _reference() -> Iterator[_Section]:
 
 
 def _descriptions() -> Iterator[_Section]:
-    """What the packages that poolscope needs say of themselves: the summary asks for all of it, headings for a part."""
-    try:
-        needed = importlib.metadata.requires("poolscope") or []
-    except importlib.metadata.PackageNotFoundError:
-        return
-    names = sorted({re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in needed if "extra ==" not in line})
-    for name in names:
+    """What packages that poolscope needs say of themselves: the summary asks for all of it, headings for a part."""
+    for name in _DESCRIBED:
         try:
             about = importlib.metadata.metadata(name)
         except importlib.metadata.PackageNotFoundError:

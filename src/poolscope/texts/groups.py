@@ -5,6 +5,7 @@ And which repeat another, wholly or at one end: this is the one place that decid
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import Counter
@@ -82,8 +83,18 @@ def groups_of_ids(ids: Sequence[str]) -> list[str] | None:
     >>> groups_of_ids(["a#1", "a#2", "b"])
     ['a', 'a', 'b']
     """
-    names = [match[1] if (match := _CHUNK.fullmatch(name)) else name for name in ids]
+    names = [document_of_id(name) or name for name in ids]
     return names if tells(names) else None
+
+
+def document_of_id(name: str) -> str | None:
+    """The document that the id of a chunk names; None for other ids.
+
+    >>> document_of_id("a#1"), document_of_id("a")
+    ('a', None)
+    """
+    match = _CHUNK.fullmatch(name)
+    return match[1] if match else None
 
 
 def tells(names: Sequence[str]) -> bool:
@@ -108,9 +119,13 @@ def first_of_equal(texts: Sequence[str]) -> NDArray[np.int64]:
     >>> first_of_equal(["One two", "three", "one  two"]).tolist()
     [0, 1, 0]
     """
-    seen: dict[str, int] = {}
-    firsts = [seen.setdefault(plain_text(text), position) for position, text in enumerate(texts)]
-    return np.array(firsts, dtype=np.int64)
+    first: dict[bytes, int] = {}  # by a digest: a second copy of a large corpus is much memory
+
+    def digest(text: str) -> bytes:
+        return hashlib.blake2b(plain_text(text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+    firsts = (first.setdefault(digest(text), position) for position, text in enumerate(texts))
+    return np.fromiter(firsts, dtype=np.int64, count=len(texts))
 
 
 def shared_words(texts: Sequence[str], *, at_end: bool = False) -> tuple[str, int]:

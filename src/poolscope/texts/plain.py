@@ -239,6 +239,7 @@ def whole_file(path: Path, encoding: str | None) -> str:
 # -- files that hold more than their size says: what comes out is counted, so that none fills all memory --------------
 
 _ROOM, _FOLD = 2**28, 100  # bytes that any packed file may hold, and how many more for each of its own
+_ROW = 64  # bytes that a row counts for at least: nothing, a billion times over, is kept in a few bytes
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _RECORD_BATCH, _DICTIONARY = "record batch", "dictionary"
 
@@ -261,17 +262,17 @@ class Room:
             )
 
 
-def refuse_packed_arrays(path: Path) -> None:
-    """Refuse an .npz whose arrays are too large for it, or promise more numbers than are there."""
-    room = Room(path)
-    with zipfile.ZipFile(path) as archive:
+def refuse_packed_arrays(path: Path, stream: BinaryIO | None = None) -> None:
+    """Refuse an .npz, read from `stream` if it is open, that holds or promises more numbers than its size allows."""
+    room = Room(path, size=None if stream is None else os.fstat(stream.fileno()).st_size)
+    with zipfile.ZipFile(path if stream is None else stream) as archive:
         for member in archive.infolist():
             room.take(member.file_size)
         for member in archive.infolist():
-            with archive.open(member) as stream:
-                version = np.lib.format.read_magic(stream)
+            with archive.open(member) as packed:
+                version = np.lib.format.read_magic(packed)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, kind = read(stream)
+                shape, _, kind = read(packed)
             promised = kind.itemsize * int(np.prod([int(size) for size in shape], dtype=object))
             if not kind.hasobject and promised > member.file_size:
                 raise ValueError(f"{member.filename} promises {promised:,} bytes and holds {member.file_size:,}")
@@ -308,7 +309,7 @@ def _refuse_packed(path: Path, file: Any, columns: Sequence[str] | None) -> int:
     chosen = [kind for kind in kinds if columns is None or kind.path.partition(".")[0] in columns]
     width = sum(_WIDTHS.get(kind.physical_type, 0) for kind in chosen)  # of numbers; those that repeat are kept once
     for group in (metadata.row_group(k) for k in range(metadata.num_row_groups)):
-        room.take(max(group.total_byte_size, group.num_rows * width))
+        room.take(max(group.total_byte_size, group.num_rows * max(width, _ROW)))
         largest = max(largest, group.total_byte_size)
     names = None if columns is None else list(columns)
     first = next(file.iter_batches(batch_size=1, columns=names), None)
@@ -320,8 +321,8 @@ def _refuse_packed(path: Path, file: Any, columns: Sequence[str] | None) -> int:
 
 
 def decoded_size(batch: Any) -> int:
-    """The bytes of a batch once every value stands for itself."""
-    return sum(_decoded(column) for column in batch.columns)
+    """The bytes of a batch once every value stands for itself; a row without any takes time all the same."""
+    return max(sum(_decoded(column) for column in batch.columns), _ROW * int(batch.num_rows))
 
 
 def _decoded(column: Any) -> int:

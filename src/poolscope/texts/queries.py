@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError, shorten
 from poolscope.texts.corpus import heading_pairs
 from poolscope.texts.groups import CHUNK_IDS
-from poolscope.texts.records import MANUALS, Pairs, is_missing, scrub, shows_nothing
+from poolscope.texts.records import MANUALS, Pairs, is_missing, row_place, scrub, shows_nothing
 from poolscope.texts.sources import Benchmark, open_benchmark, open_table
 from poolscope.texts.tables import Table, is_table, memory_table
 
@@ -239,7 +239,7 @@ def _table_rows(table: Table, columns: Sequence[str]) -> Iterator[_Row]:
     names = [name for name in (query, relevant, grade, query_id) if name is not None]
     for number, values in enumerate(table.rows(names)):
         row: dict[str | None, Any] = dict(zip(names, values, strict=True))
-        place = f"{table.name}: row {number}"
+        place = f"{table.name}: {row_place(number)}"
         name = row.get(query_id)
         ids = _ids(row[relevant], 1.0 if grade is None else row[grade], place)
         yield _Row(place, None if is_missing(name) or name == "" else str(name), row[query], ids)
@@ -266,8 +266,10 @@ def _columns(table: Table, columns: Sequence[str]) -> tuple[str, str, str | None
             table.require(name, "--query-columns QUERY,RELEVANT[,GRADE] instead of")
         return columns[0], columns[1], columns[2] if len(columns) == 3 else None
     relevant = _column(table, RELEVANT)
-    if relevant is None and _column(table, QUERY_ID[:-1]) is not None:
-        relevant = _column(table, QUERY_ID[-1:])  # `id`, where another column holds the ids of the queries
+    # `id`, where another column holds the ids of the queries, or where a column can only be that of queries: beside
+    # `text` it would be the id of the text, as in a corpus that was named by mistake.
+    if relevant is None and _column(table, (*QUERY[:-1], *QUERY_ID[:-1])) is not None:
+        relevant = _column(table, QUERY_ID[-1:])
     query = _column(table, QUERY, taken={relevant})
     if query is None or relevant is None:
         lacking, names = ("the queries", QUERY) if query is None else ("the ids of relevant texts", RELEVANT)
@@ -465,6 +467,11 @@ def _gathered(rows: Iterable[_Row], source: str) -> Queries:
     relevant = {key: grade for key, grade in counts.judged.items() if grade > 0}
     counts.refused = len(counts.judged) - len(relevant)
     asked = {query: position for position, query in enumerate(dict.fromkeys(query for query, _ in relevant))}
+    if not counts.texts:
+        raise InputError(
+            f"{source}: received {counts.empty:,} queries, all of them empty; at least one with a text is needed. "
+            f"Check the column of the queries."
+        )
     if not asked:
         raise InputError(
             f"{source}: received {len(counts.texts):,} queries, none of which names a relevant text; at least one "

@@ -16,10 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, refuse_arguments, shorten
+from poolscope.errors import InputError, shorten
 from poolscope.texts.corpus import docstrings, heading_pairs, manuals, summary_body_pairs
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
-from poolscope.texts.records import BUILTIN, MANUALS, PairRow, Pairs, Tally, Texts, draw, is_missing, scrub, share
+from poolscope.texts.records import (
+    BUILTIN,
+    MANUALS,
+    PairRow,
+    Pairs,
+    Tally,
+    Texts,
+    draw,
+    is_missing,
+    row_place,
+    scrub,
+    share,
+)
 from poolscope.texts.sources import (
     Benchmark,
     exists,
@@ -43,7 +55,8 @@ _RESULTS = {"i", "j", "d_mu", "d_sigma", "socm"}  # the columns of every pair th
 
 
 class _Row(NamedTuple):
-    place: str  # how a message and, without an id column, the id name the row
+    name: str  # its id where there is no column of ids
+    place: str  # how a message names it
     text: Any
     id: Any = None
     label: Any = None
@@ -72,7 +85,6 @@ def read_texts(
     seed: int = 0,
     keep: Collection[Any] = (),
     encoding: str | None = None,
-    **renamed: Any,
 ) -> Texts:
     """Read texts from a file, a folder, standard input, a hub data set, the built-in corpus or memory.
 
@@ -102,8 +114,6 @@ def read_texts(
         Ids of texts that are in every draw, such as those that queries ask for.
     encoding
         That of the files, UTF-8 unless another one is named.
-    **renamed
-        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -117,7 +127,6 @@ def read_texts(
     (('0', '2', '3'), ['one', 'two', 'one'], 1, 1)
 
     """
-    refuse_arguments("read_texts", renamed, sample="limit")
     wanted = _wanted(keep)
     if isinstance(source, str) and source.startswith("builtin:"):
         source = _builtin(source)
@@ -249,7 +258,7 @@ def _plain_feed(source: Any, encoding: str | None) -> Feed | None:
 
 
 def _numbered(texts: Iterable[Any]) -> Iterator[_Row]:
-    return (_Row(str(number), text) for number, text in enumerate(texts))
+    return (_Row(str(number), row_place(number), text) for number, text in enumerate(texts))
 
 
 def _folder_feed(folder: Path, encoding: str | None) -> Feed | None:
@@ -257,12 +266,13 @@ def _folder_feed(folder: Path, encoding: str | None) -> Feed | None:
     documents, others = folder_files(folder)
     if not documents and table_files(folder):
         return None
-    rows = (_Row(scrub(path.relative_to(folder).as_posix()), whole_file(path, encoding)) for path in documents)
+    names = (scrub(path.relative_to(folder).as_posix()) for path in documents)
+    rows = (_Row(name, name, whole_file(path, encoding)) for name, path in zip(names, documents, strict=True))
     return Feed(folder.resolve().name, rows, other_files=others)
 
 
 def _benchmark_feed(benchmark: Benchmark) -> Feed:
-    rows = (_Row(str(number), text, name) for number, (name, text) in enumerate(benchmark.texts()))
+    rows = (_Row(str(number), row_place(number), text, name) for number, (name, text) in enumerate(benchmark.texts()))
     return Feed(benchmark.corpus.name, rows, has_ids=True)
 
 
@@ -277,7 +287,8 @@ def _table_feed(table: Table, column: str | None, id_column: str | None, label_c
     def rows() -> Iterator[_Row]:
         for number, values_ in enumerate(table.rows(columns)):
             cells: dict[str | None, Any] = dict(zip(columns, values_, strict=True))
-            yield _Row(str(number), cells[text_column], cells.get(id_column), cells.get(label_column))
+            name, place = str(number), row_place(number)
+            yield _Row(name, place, cells[text_column], cells.get(id_column), cells.get(label_column))
 
     surprising = column is None and text_column.casefold() not in WELL_KNOWN
     return Feed(
@@ -313,26 +324,27 @@ def admit(feed: Feed, tally: Tally) -> Iterator[tuple[str, str, str]]:
         texts = tally.admit((row.text,), place=row.place)
         if texts is None:
             continue
-        id_ = row.place
+        id_ = row.name
         if feed.has_ids:
-            id_ = _name(row.id, f"{feed.name}: row {row.place}", what="id")
+            id_ = _name(row.id, f"{feed.name}: {row.place}", what="id")
             if places.setdefault(id_, row.place) != row.place:
                 raise InputError(
-                    f"{feed.name}: rows {places[id_]} and {row.place} share the id '{id_}'; an id names one text. "
+                    f"{feed.name}: {places[id_]} and {row.place} share the id '{id_}'; an id names one text. "
                     "Choose another id column, or leave it out to number the rows."
                 )
-        label = _name(row.label, f"{feed.name}: row {row.place}", what="label") if feed.has_labels else ""
+        label = _name(row.label, f"{feed.name}: {row.place}", what="label") if feed.has_labels else ""
         yield id_, texts[0], label
 
 
 def _name(value: Any, place: str, *, what: str) -> str:
     """An id or a label as a string: text, whole numbers, and for labels any number or truth value."""
-    allowed = str | int | float if what == "label" else str | int
-    if is_missing(value) or not isinstance(value, allowed) or value == "":
-        raise InputError(
-            f"{place} holds {shorten(value)} as its {what}; every text needs one. Fill it in, drop the row, or "
-            f"choose another {what} column."
-        )
+    remedy = f"Fill it in, drop the row, or choose another {what} column."
+    if is_missing(value) or value == "":
+        raise InputError(f"{place} has no {what}; every text needs one. {remedy}")
+    if what == "id" and isinstance(value, float) and value.is_integer():
+        value = int(value)  # pandas makes whole numbers of a column with a gap into these
+    if not isinstance(value, str | int | float if what == "label" else str | int):
+        raise InputError(f"{place} holds {shorten(value)} as its {what}; every text needs one. {remedy}")
     return scrub(str(value))
 
 
@@ -348,7 +360,6 @@ def read_pairs(
     limit: int | None = None,
     seed: int = 0,
     encoding: str | None = None,
-    **renamed: Any,
 ) -> Pairs:
     """Read query-document pairs, one a row, from any table that `read_texts` reads.
 
@@ -369,8 +380,6 @@ def read_pairs(
         The seed of the draw.
     encoding
         That of the file, UTF-8 unless another one is named.
-    **renamed
-        None is taken: a name of an earlier version is refused with its new one.
 
     Returns
     -------
@@ -384,7 +393,6 @@ def read_pairs(
     (['a', 'b'], ['x', 'y'], [[0, 0], [0, 1], [1, 0]])
 
     """
-    refuse_arguments("read_pairs", renamed, sample="limit")
     if isinstance(source, str) and source in (BUILTIN, MANUALS):
         pairs = summary_body_pairs() if source == BUILTIN else heading_pairs()
         return pairs if limit is None else pairs.sample(limit, seed)
@@ -406,11 +414,11 @@ def read_pairs(
 def _admit_pairs(table: Table, columns: list[str], tally: Tally) -> Iterator[PairRow]:
     """Every row of which query and document are not empty."""
     for number, (query, document, *label) in enumerate(table.rows(columns)):
-        place = str(number)
+        name, place = str(number), row_place(number)
         texts = tally.admit((query, document), place=place)
         if texts is not None:
-            value = _label(label[0], f"{table.name}: row {place}") if label else 0.0
-            yield PairRow(place, texts[0], place, texts[1], value)
+            value = _label(label[0], f"{table.name}: {place}") if label else 0.0
+            yield PairRow(name, texts[0], name, texts[1], value)
 
 
 def _label(value: Any, place: str) -> float:
@@ -441,7 +449,7 @@ def read_index_pairs(
     sides = None if ids is None or table.kinds.keys() >= _RESULTS else [_Places(side) for side in ids]
     pairs = [
         [_position(value, place) if sides is None else sides[side].find(value, place) for side, value in enumerate(row)]
-        for place, row in ((f"{table.name}: row {number}", row) for number, row in enumerate(table.rows(columns)))
+        for place, row in ((f"{table.name}: {row_place(k)}", row) for k, row in enumerate(table.rows(columns)))
     ]
     if not pairs:
         raise InputError(f"{table.name}: received no pairs. Give one row (i, j) a pair.")

@@ -363,11 +363,20 @@ def shows_nothing(text: str) -> bool:
     return not text or text.isspace() or (not text.isascii() and not text.translate(_NO_WIDTH).strip())
 
 
+def row_place(number: int) -> str:
+    """How messages name a row, by its number from 0: they count from 1, as people and editors do.
+
+    >>> row_place(0)
+    'row 1'
+    """
+    return f"row {number + 1}"
+
+
 class Tally:
     """Counts rows while they pass, and turns into a `ReadReport` at the end.
 
     >>> tally = Tally("example")
-    >>> [tally.admit(row, place=str(i)) for i, row in enumerate([("a",), (None,), ("a",)])]
+    >>> [tally.admit(row, place=row_place(i)) for i, row in enumerate([("a",), (None,), ("a",)])]
     [('a',), None, ('a',)]
     >>> tally.report()
     ReadReport(read=3, kept=2, empty=1, duplicates=1, undecodable=0, long=0, other_files=0, \
@@ -400,7 +409,7 @@ guessed_column=None, selected=None)
         if is_missing(value):
             return ""
         raise InputError(
-            f"{self.source}: row {place} holds {shorten(value)} ({type(value).__name__}) where a text is "
+            f"{self.source}: {place} holds {shorten(value)} ({type(value).__name__}) where a text is "
             "expected. Choose another column, or convert the values to text first."
         )
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, not_permitted, require, shorten
+from poolscope.hosts import hub_host, permit
+from poolscope.keys import know_hub_token
 from poolscope.texts.plain import kind_of_file
 from poolscope.texts.records import Texts, is_missing
 from poolscope.texts.tables import (
@@ -172,6 +174,8 @@ def hub_table(source: str) -> Table:
     `stream:` in place of `hub:` reads it row by row as it comes from the hub, and keeps nothing.
     """
     name, config, split = parse(source)
+    permit(hub_host(), name=source)
+    know_hub_token()
     streamed = source.startswith(STREAM)
     datasets = require("datasets", "hub")
     try:

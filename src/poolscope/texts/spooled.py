@@ -21,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from poolscope.errors import StoreError, reading
-from poolscope.files import atomic_path, refuse_special, text_of, write_json
+from poolscope.files import refuse_special, text_of
+from poolscope.folder import Folder
 from poolscope.texts.plain import asked_encoding
 from poolscope.texts.reading import admit, open_feed
 from poolscope.texts.records import ArrowStrings, ReadReport, Tally, Texts, add_strings
@@ -69,10 +70,11 @@ def spool_texts(
             return _open(target, known)
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
-    digest = _write(admit(feed, tally), target, tally.report)
-    report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
-    about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name}
-    write_json(target / ABOUT, {**about, "column": feed.column, "labels": feed.has_labels, "seed": None})
+    with Folder.open(target) as opened:
+        digest = _write(admit(feed, tally), opened, tally.report)
+        report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
+        about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name}
+        opened.write_json(ABOUT, {**about, "column": feed.column, "labels": feed.has_labels, "seed": None})
     return open_spooled(target)
 
 
@@ -83,18 +85,23 @@ def save_spooled(texts: Texts, folder: str | os.PathLike[str]) -> None:
     if known is not None and known["digest"] == texts.digest and known["labels"] == (texts.labels is not None):
         return
     rows = zip(texts.ids, texts.texts, texts.texts if texts.labels is None else texts.labels, strict=True)
-    _write(iter(rows), target, lambda: None)
-    about = {"asked": None, "digest": texts.digest, "report": asdict(texts.report), "name": texts.source}
-    write_json(
-        target / ABOUT, {**about, "column": texts.column, "labels": texts.labels is not None, "seed": texts.seed}
-    )
+    about: dict[str, Any] = {
+        "asked": None,
+        "digest": texts.digest,
+        "report": asdict(texts.report),
+        "name": texts.source,
+    }
+    about |= {"column": texts.column, "labels": texts.labels is not None, "seed": texts.seed}
+    with Folder.open(target) as opened:
+        _write(iter(rows), opened, lambda: None)
+        opened.write_json(ABOUT, about)
 
 
-def _write(rows: Iterator[tuple[str, str, str]], folder: Path, check: Callable[[], object]) -> str:
+def _write(rows: Iterator[tuple[str, str, str]], folder: Folder, check: Callable[[], object]) -> str:
     """Write (id, text, label) rows; `check` may refuse all of them at the end. Returns the digest of `Texts.digest`."""
     digest = hashlib.sha256()
-    (folder / ABOUT).unlink(missing_ok=True)
-    with atomic_path(folder / TEXTS) as temporary, pa.ipc.new_file(os.fspath(temporary), _SCHEMA) as writer:
+    folder.remove(ABOUT)
+    with folder.file(TEXTS) as stream, pa.ipc.new_file(stream, _SCHEMA) as writer:
         for batch in _batches(rows):
             for id_, text, _ in batch:
                 add_strings(digest, id_, text)
@@ -111,10 +118,10 @@ def open_spooled(folder: str | os.PathLike[str]) -> Texts:
     return _open(target, about)
 
 
-def remove_spooled(folder: str | os.PathLike[str]) -> None:
+def remove_spooled(folder: Folder) -> None:
     """Remove the files; what is mapped stays readable where the system lets open files be removed."""
     for name in (ABOUT, TEXTS):
-        Path(folder, name).unlink(missing_ok=True)
+        folder.remove(name)
 
 
 def _open(folder: Path, about: Mapping[str, Any]) -> Texts:
@@ -146,7 +153,7 @@ def _about(folder: Path) -> dict[str, Any] | None:
 
 
 def _files(source: object) -> list[list[Any]] | None:
-    """Name, size and time of every file that a path or a pattern stands for; None where there are none to compare."""
+    """Name, size and times of every file that a path or a pattern stands for; None where there are none to compare."""
     if not isinstance(source, str | os.PathLike):
         return None
     path = Path(source)
@@ -155,7 +162,8 @@ def _files(source: object) -> list[list[Any]] | None:
         files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     if files is None:
         return None
-    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
+    # The time of a file can be set, and is where files are unpacked or copied; that of its last change here cannot.
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns, file.stat().st_ctime_ns] for file in files]
 
 
 def _batches(rows: Iterator[tuple[str, str, str]]) -> Iterator[list[tuple[str, str, str]]]:

@@ -72,7 +72,7 @@ class Table:
 def csv_table(path: Path, encoding: str | None) -> Table:
     """A CSV or TSV file with a header line. Quoted fields may hold line ends and be of any length."""
     records = _csv_records(path, encoding)
-    header = next(records, None)
+    _, header = next(records, (0, None))
     if header is None:
         raise InputError(f"{path.name}: {_EMPTY}")
     if not header:
@@ -83,12 +83,12 @@ def csv_table(path: Path, encoding: str | None) -> Table:
 
     def rows(names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         positions = [columns[name] for name in names]
-        for number, record in enumerate(islice(_csv_records(path, encoding), 1, None)):
+        for line, record in islice(_csv_records(path, encoding), 1, None):
             if not record:  # an empty line: a row without any value
                 yield (None,) * len(positions)
             elif len(record) != len(columns):
                 raise InputError(
-                    f"{path.name}: row {number} has {len(record)} fields where the header has {len(columns)}. "
+                    f"{path.name}: line {line} has {len(record)} fields where the header has {len(columns)}. "
                     "Put texts that hold the separator or a line end between double quotes."
                 )
             else:
@@ -98,14 +98,18 @@ def csv_table(path: Path, encoding: str | None) -> Table:
     return Table(path.name, _kinds(header, fields, _kind_of_string), rows)
 
 
-def _csv_records(path: Path, encoding: str | None) -> Iterator[list[str]]:
+def _csv_records(path: Path, encoding: str | None) -> Iterator[tuple[int, list[str]]]:
+    """Every record, and the line on which it begins, counted from 1."""
     # The limit is one for the whole process and 128 KB by default. It is only ever raised: putting it back
     # could hit another reader half-way through its file.
     csv.field_size_limit(max(csv.field_size_limit(), _FIELD_LIMIT))
     with open_text(path, encoding, newline="") as stream:
         reader = csv.reader(stream, delimiter=_delimiter(path, encoding), strict=True)
         try:
-            yield from reader
+            line = 1
+            for record in reader:
+                yield line, record
+                line = reader.line_num + 1
         except csv.Error as error:
             raise InputError(
                 f"{path.name}: line {reader.line_num} breaks the rules of CSV ({error}). Between double quotes "
@@ -126,7 +130,7 @@ def json_table(path: Path, encoding: str | None) -> Table:
     """A JSON lines file: one object a line. A key that a line does not have is a missing value."""
 
     def objects() -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(lines(path, encoding)):
+        for number, line in enumerate(lines(path, encoding), start=1):
             yield _json_object(line, f"{path.name}: line {number}")
 
     return _objects_table(path.name, objects)
@@ -178,8 +182,9 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError) as error:
+        reason = f"{error.msg}: column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise InputError(
-            f"{place} is not valid JSON ({error}). A JSON lines file holds one complete object a line."
+            f"{place} is not valid JSON ({reason}). A JSON lines file holds one complete object a line."
         ) from error
     if not isinstance(value, dict):
         raise InputError(f'{place} holds {shorten(value)}; expected an object such as {{"text": "..."}}.')
