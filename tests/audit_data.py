@@ -6,12 +6,9 @@ import zlib
 
 import numpy as np
 
-from poolscope.auditing.question import QUESTIONS
 from tiny_models import WORDS
 
 DIMENSION = 24
-# The questions that are asked of every model; others are about vectors alone.
-ASKED = [key for key, question in QUESTIONS.items() if question.applies is None]
 
 
 def sentences(count: int, *, low: int = 8, high: int = 40, seed: int = 0) -> list[str]:
@@ -50,3 +47,12 @@ def in_a_cone(texts: list[str]) -> list[np.ndarray]:
         much = 1 + 2 * np.random.default_rng(zlib.crc32(text.encode())).uniform()
         clouds.append(cloud + much * common)
     return clouds
+
+
+def asking(texts: list[str], *, words: int = 3, every: int = 1) -> dict[str, str]:
+    """Queries of some words of each text, its own first; the id of the answer is the place of the text."""
+    queries = {}
+    for place in range(0, len(texts), every):
+        own = sorted(set(texts[place].split()), key=lambda word: (word[0] != "w", zlib.crc32(word.encode())))
+        queries[" ".join(own[:words])] = str(place)
+    return queries

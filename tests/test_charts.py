@@ -11,19 +11,18 @@ import plotly.graph_objects as go
 import pytest
 
 import zoo
-from poolscope import charts
-from poolscope.auditing.pages import Standing, standings_figure
+from poolscope import hubs
 from poolscope.errors import InputError, MissingExtraError
-from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import (
+from poolscope.lab.layers.measure import layers
+from poolscope.lab.layers.result import (
     PANELS,
     PAPER,
     layers_figure,
     layers_sheet,
 )
 from poolscope.metrics.socm.pair import pair_figure, project_pair, shortened
-from poolscope.numbers.intervals import Interval
-from poolscope.views import sketch
+from poolscope.show import charts
+from poolscope.show.notebook import show_in_notebook
 from tiny_models import TEXTS
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -218,46 +217,35 @@ def test_endings_and_missing_browsers_are_named(tmp_path, monkeypatch):
         charts.save_figure(NoBrowser(), old)
 
 
-def test_numbers_stand_between_their_floor_and_their_thresholds():
-    near = Interval(0.4, 0.6, 0.95, "texts", "bootstrap")
-    rows = [
-        Standing("x", 1, "a", 0.5, near, 0.1, 0.5, 0.9, "watch"),
-        Standing("x", 2, "b", 5.0, None, 0.0, 1.0, 1.5, "repair"),
-        Standing("x", 3, "c", 0.2, None, 0.1, 0.3, None, "ok"),
-    ]
-    assert [rows[0].place(x) for x in (0.1, 0.5, 0.7, 0.9)] == pytest.approx([0, 1, 1.5, 2])
-    assert rows[2].place(0.5) == pytest.approx(2)  # without a second threshold the scale goes on
-    figure = standings_figure(rows)
-    traces = {trace.name: trace for trace in figure.data}
-    assert list(traces) == ["ok", "watch", "repair"]
-    assert traces["watch"].x[0] == pytest.approx(1)
-    assert traces["watch"].error_x.arrayminus[0] == pytest.approx(0.25)
-    assert traces["watch"].error_x.array[0] == pytest.approx(0.25)
-    assert traces["repair"].marker.symbol[0] == "triangle-right"  # beyond the scale, and not drawn as if it were on it
-    assert traces["repair"].customdata[0][0] == 5.0
-    assert list(figure.layout.yaxis.categoryarray) == ["3. c", "2. b", "1. a"]
+# -- words of others ------------------------------------------------------------------------------------------------
 
 
-# -- small drawings for notebooks -----------------------------------------------------------------------------------
+def test_a_notebook_gets_the_table_and_then_the_figure_of_plotly(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    hubs([[1, 0], [1, 0.1], [0, 1], [0.1, 1], [1, 0.9]], k=1)._ipython_display_()
+    view, figure = shown
+    assert "<table" in view.data
+    assert isinstance(figure, go.Figure)
+    evil = go.Figure(go.Scatter(x=[1], y=[1], name='<a href="https://evil.example/">go</a>'))
+    show_in_notebook("", evil)
+    assert "<a" not in shown[-1].data[0].name
+    show_in_notebook("alone", None)
+    assert [part.data for part in shown[4:]] == ["alone"]
 
 
-def test_a_drawing_stacks_bars_as_the_figure_does():
-    bars = [go.Bar(x=["a", "b"], y=[10, 2], name="one"), go.Bar(x=["a", "b"], y=[0, 8], name="other")]
-    drawn = sketch(go.Figure(bars, {"barmode": "stack"}))
-    heights = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)" fill', drawn)]
-    one, low, _, high = heights[-4:]
-    assert low + high == pytest.approx(one, abs=0.3)  # 2 + 8 is as high as 10
-    assert "other" in drawn  # in the legend
-
-
-def test_a_drawing_keeps_marks_within_its_axes_and_bars_of_intervals():
-    points = go.Scatter(x=[1, 10], y=[0.5, 0.7], error_y={"type": "data", "array": [0.1, 0.2]}, mode="markers")
-    figure = go.Figure(points)
-    figure.update_xaxes(type="log", tickvals=[0.001, 1, 10, 1e6], ticktext=["far", "one", "ten", "farther"])
-    figure.add_hline(0.6)
-    drawn = sketch(figure)
-    assert "one" in drawn
-    assert "far" not in drawn
-    (intervals,) = re.findall(r'<path d="(M[^"h]*V[^"]*)" stroke="#0072B2" fill="none"', drawn)
-    assert intervals.count("V") == 2
-    assert sketch(go.Figure(go.Scatter(x=[], y=[]))) != drawn
+def test_names_of_others_are_no_markup_in_a_file_of_a_figure(tmp_path):
+    evil = '<a href="https://evil.example/">go</a><img src=x onerror=alert(1)>\x1b]52;c;x\x07'
+    marks = go.Scatter(
+        x=[1, 2], y=[3.5, 4], name=evil, text=np.array([evil, "b"], dtype=object), hovertemplate="%{x}<br>"
+    )
+    figure = charts.style(go.Figure(marks), title=f"<b>own</b> {evil}", width=400, height=300)
+    charts.save_figure(figure, tmp_path / "figure.html")
+    page = (tmp_path / "figure.html").read_text(encoding="utf-8")
+    words = page[page.rindex("Plotly.newPlot") :].replace("\\u003c", "<").replace("\\u003e", ">")
+    assert "evil.example" in words
+    assert re.findall(r"<(?:a|img)\b", words) == []
+    assert "\\u001b" not in words
+    assert "<b>own" in words
+    assert "%{x}<br>" in words
+    assert "3.5" in words or "bdata" in words

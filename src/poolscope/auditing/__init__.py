@@ -1,17 +1,26 @@
-"""The audit: one model and one corpus, every question answered with a verdict.
+"""The audit: which queries miss, by which cause, and which cure is proven to help.
 
-| module            | what it knows                                                                        |
-|-------------------|--------------------------------------------------------------------------------------|
-| `question.py`     | what a question is, its answer and its thresholds; `QUESTIONS`, the table              |
-| `questions/`      | one file a question: words, thresholds, judge, figure, tables, numbers, action         |
-| `subject.py`      | what is audited: model, texts, clouds, vectors; each computed once                     |
-| `material.py`     | what it is about: texts encoded, clouds, vectors; the plan of a large corpus           |
-| `searches.py`     | what is searched, and small held-out trials: does a repair help on these texts?        |
-| `commands.py`     | the commands that answers suggest                                                      |
-| `run.py`          | `audit`: encode once, ask every question                                               |
-| `result.py`       | `Audit`: its folder and its page                                                       |
-| `compare.py`      | several audits of the same corpus                                                      |
-| `screen.py`       | what an audit is doing while it runs, and its answers as text                          |
-| `pages.py`        | its page, that of a comparison, and figures that answers share                         |
-| `judges.py`       | judges for what is measured by itself: `length_verdicts`, `check_runtime`              |
+| file              | what it holds                                                                       |
+|-------------------|-------------------------------------------------------------------------------------|
+| `run.py`          | `audit`: what was asked for, opened and examined                                    |
+| `material.py`     | texts and queries, encoded by a model or a server, or stored in an index            |
+| `search.py`       | `Search`: queries, texts, vectors and tokens; everything is a second score on it    |
+| `selfmade.py`     | queries that are made from the texts                                                |
+| `cause.py`        | `Cause`: symptom, cures, words; one file each in `causes/`                          |
+| `cure.py`         | `Cure`: a second score for (query, text); in `cures/` by what it needs              |
+| `yardsticks.py`   | keyword search, MaxSim alone, the best order, other models                          |
+| `engine.py`       | `examine`: symptoms, trials, levels, ledger, decision                               |
+| `rule.py`         | the one rule                                                                        |
+| `ledger.py`       | the rank of every relevant text, before and under each cure                         |
+| `precision.py`    | what a lower precision of the model changes                                         |
+| `misses.py`       | every missed query, opened                                                          |
+| `decision.py`     | what to do first                                                                    |
+| `threshold.py`    | the score threshold, a setting                                                      |
+| `words.py`        | templates of sentences, and the rules of plain words                                |
+| `result.py`       | `Audit`, its folder                                                                 |
+| `screen.py`, `page.py`, `card.py`, `watch.py` | what is shown                                           |
+| `compare.py`      | audits joined by query                                                              |
+| `worlds.py`, `calibration.py` | worlds with nothing to find or a planted cause; `calibrate`             |
+| `runtime.py`      | `check_runtime`: what a server does                                                 |
+| `commands.py`     | how an audit was called                                                             |
 """

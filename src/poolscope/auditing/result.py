@@ -1,57 +1,146 @@
-"""What an audit returns: one answer a question, and where the numbers came from; its folder and its page."""
+"""What an audit returns: what the search finds, where its misses go, and what to do first; its folder and its page."""
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolscope import __version__
-from poolscope.auditing.question import Answer
+from poolscope.auditing.cause import STAGES, Stage
+from poolscope.auditing.cure import Cost
+from poolscope.auditing.decision import Decision
+from poolscope.auditing.ledger import Ledger
+from poolscope.auditing.misses import Miss
+from poolscope.auditing.rule import WHY, Reason, Rule
+from poolscope.auditing.threshold import ScoreThreshold
+from poolscope.auditing.words import fill
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import check_folder, current_file, refuse_special, replaced_files, text_of, write_json
-from poolscope.lines import command_lines, paragraphs
-from poolscope.results import Result, cells, plain
-from poolscope.verdicts import LEVEL_COLOURS, Level, Verdict, number_text, worst_level
-
-if TYPE_CHECKING:
-    from poolscope.auditing.subject import Subject
+from poolscope.evaluation.paired import CureTrial
+from poolscope.files import folder_to_write, in_plain_words, refuse_special, text_of
+from poolscope.folder import Folder
+from poolscope.numbers import Array
+from poolscope.numbers.intervals import Estimate
+from poolscope.replacing import current_file, replaced_files
+from poolscope.results import Result, cells, origin, transient
+from poolscope.show.verdicts import LEVELS, Level
 
 JSON, PAGE, TABLES = "audit.json", "report.html", "tables"
-FILES = "files"  # of the digests of all other files, in the JSON
+FILES = "files"
+"""The key of the digests of all other files in the JSON."""
+_FILE = re.compile(rf"{re.escape(PAGE)}|{TABLES}/\w+\.parquet")  # so that no name leads out of the folder
 _ALLOWED = "allowed are folders that `poolscope audit MODEL TEXTS --output FOLDER` wrote."
-_TABLE_NAME = re.compile(r"\w[\w.-]*")  # so that none leads out of the folder
+
+_FOUND = "{found:count} of {queries:count query} {found:number has} a relevant text in the top {k:count}."
+_SELF_MADE = "{found:count} of {queries:count self-made query} {found:number has} their text in the top {k:count}."
+_ALL_FOUND = "No query is missed."
+_MISSED = "{missed:count query} {missed:number is} missed; cures that we tried find {explained:count}."
+_KEYWORDS = "Keyword search finds {count:count} of the missed queries."
+_NO_QUERIES = "No queries: symptoms are counted, and nothing could be tried. Name a file with --queries."
+HEADLINE_WORDS = (_FOUND, _SELF_MADE, _ALL_FOUND, _MISSED, _KEYWORDS, _NO_QUERIES)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Finding(Result):
+    """What the audit says about one cause.
+
+    `number` is its symptom with interval and floor (None: not looked at), shown by `label` and `form`. `affected` of
+    the relevant texts have it, and `loss` is what that costs: how much more often they are missed, times their share.
+    `cures` names those that were tried. `values` fill the sentence.
+    """
+
+    cause: str
+    title: str
+    page: str
+    level: Level
+    reason: Reason
+    sentence: str
+    label: str
+    form: str
+    stage: Stage = "model"
+    number: Estimate | None = None
+    affected: int | None = None
+    loss: Estimate | None = None
+    cures: tuple[str, ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def urgency(self) -> tuple[int, bool, int, float]:
+        """For an order, the most serious first: the level, defects, the stage, what the symptom is proven to cost."""
+        around = None if self.loss is None else self.loss.interval
+        costs = self.loss.known if self.loss is not None and around is not None and around.low > 0 else 0.0
+        place = 1 if self.level == "unchecked" else -LEVELS.index(self.level)
+        return place, self.reason != "defect", STAGES.index(self.stage), -costs
+
+    def seen(self) -> tuple[str, ...]:
+        """What was seen, and by which reason it has its level."""
+        return (self.sentence, WHY[self.reason])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row."""
+        known = {"number": self.number or Estimate(None), "loss": self.loss or Estimate(None)}
+        words = {"cause": self.cause, "level": self.level, "reason": self.reason, "sentence": self.sentence}
+        return [{**words, **cells(known, ends=True), "affected": self.affected}]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Audit(Result):
-    """The answers about one model on one corpus, and where they came from.
+    """What a search finds, where its misses go, and what to do first.
 
-    `model` is what the model declares, `corpus` what is known of the texts (its digest tells corpora apart),
-    `thresholds` those that were used, `provenance` versions, settings and seconds. `subject` holds clouds and pairs;
-    an audit that was loaded has none, and no figures.
+    `found` is the share of queries with a relevant text in the top k, `relevant_found` that of all relevant texts.
+    `findings` has one row a cause, `trials` one a cure, `yardsticks` one for each other way to search. `ledger` has one
+    row a query and relevant text, `misses` one record a missed query, `per_query` the nDCG@k and the best rank of each.
+    `self_made` says how queries were made; "" where they are the user's. Without queries (`queries` is 0) there are
+    symptoms only. `search` holds vectors and tokens; an audit that was loaded has none.
     """
 
     model: Mapping[str, Any]
     corpus: Mapping[str, Any]
-    answers: tuple[Answer, ...]
-    thresholds: Mapping[str, float] = field(repr=False)
-    provenance: Mapping[str, Any] = field(repr=False)
-    subject: Subject | None = field(default=None, compare=False, metadata={"transient": True})
+    queries: int
+    self_made: str
+    rule: Rule
+    unit: str
+    units: int
+    found: Estimate
+    relevant_found: Estimate
+    ndcg: Estimate
+    recall: Estimate
+    mrr: Estimate
+    findings: tuple[Finding, ...]
+    trials: tuple[CureTrial, ...]
+    yardsticks: tuple[CureTrial, ...]
+    costs: Mapping[str, Cost]
+    labels: Mapping[str, str]
+    decision: Decision
+    threshold: ScoreThreshold | None = None
+    misses: tuple[Miss, ...] = field(default=(), repr=False)
+    query_texts: tuple[str, ...] = field(default=(), repr=False)
+    query_units: tuple[int, ...] = field(default=(), repr=False)
+    query_ndcg: Array | None = field(default=None, repr=False, metadata={"bulk": True})
+    ledger: Ledger | None = field(default=None, repr=False)
+    notes: tuple[str, ...] = ()
+    provenance: Mapping[str, Any] = origin()
+    search: Any = transient()
+
+    def __getitem__(self, cause: str) -> Finding:
+        known = {finding.cause: finding for finding in self.findings}
+        if cause not in known:
+            raise InputError(f"received the cause {cause!r}; the causes of this audit are {', '.join(known)}.")
+        return known[cause]
+
+    def __contains__(self, cause: object) -> bool:
+        return any(finding.cause == cause for finding in self.findings)
 
     def __repr__(self) -> str:
-        levels = ", ".join(f"{answer.number} {answer.verdict.level}" for answer in self.answers)
-        return f"Audit({self.model['name']} on {self.corpus['texts']:,} texts: {levels})"
+        levels = ", ".join(f"{each.cause} {each.level}" for each in self.findings if each.level in ("fix", "look"))
+        return f"Audit({self.model['name']} on {self.texts:,} texts: {levels or 'nothing to fix'})"
 
     def __str__(self) -> str:
         """The screen of `poolscope audit`, as plain text."""
@@ -59,109 +148,133 @@ class Audit(Result):
 
         return as_text(self)
 
-    def __getitem__(self, key: str) -> Answer:
-        """The answer of a key, such as `audit["scores"]`."""
-        known = {answer.key: answer for answer in self.answers}
-        if key not in known:
-            raise InputError(f"received the question {key!r}; the questions of this audit are {', '.join(known)}.")
-        return known[key]
-
-    def __contains__(self, key: object) -> bool:
-        return any(answer.key == key for answer in self.answers)
-
     @property
-    def verdicts(self) -> dict[str, Verdict]:
-        """The verdict of each question, by key."""
-        return {answer.key: answer.verdict for answer in self.answers}
+    def texts(self) -> int:
+        """How many texts were searched."""
+        return int(self.corpus["texts"])
 
     @property
     def level(self) -> Level:
-        """The most serious level among the answers."""
-        return worst_level(list(self.verdicts.values()))
+        """The most serious level among the causes."""
+        return max((finding.level for finding in self.findings), key=LEVELS.index, default="ok")
 
     @property
-    def numbers(self) -> dict[str, Any]:
-        """All numbers of all answers by name; a name stands once in an audit."""
-        return {name: value for answer in self.answers for name, value in answer.numbers.items()}
+    def missed(self) -> int:
+        """How many queries are missed."""
+        return 0 if self.ledger is None else len(self.ledger.misses())
 
     @property
-    def tables(self) -> Mapping[str, pa.Table]:
-        """All tables of all answers by name; those of a folder are read when they are asked for."""
-        return _Tables({name: partial(a.tables.__getitem__, name) for a in self.answers for name in a.tables})
-
-    def column(self, table: str, name: str) -> Any:
-        """A column of a table as an array; None where the audit has no such table."""
-        content = self.tables.get(table)
-        if content is None:
-            return None
-        if name not in content.column_names:
-            raise StoreError(f"the table {table!r} of the audit has no column {name!r}; it was changed. Audit again.")
-        return content[name].to_numpy()
+    def gaining(self) -> list[str]:
+        """Cures that rescue more queries than they break, tried on the whole search."""
+        if self.ledger is None:
+            return []
+        whole = (trial for trial in self.trials if trial.queries == self.queries and trial.name in self.ledger.ranks)
+        return [trial.name for trial in whole if len(trial.rescued) > len(trial.broken)]
 
     @property
-    def extent(self) -> str:
-        """What was audited, in a few words: how many texts with how many tokens, or how many vectors."""
-        corpus, tokens = self.corpus, self.corpus.get("tokens")
-        if tokens is None:
-            return f"{corpus['texts']:,} vectors of dimension {self.model['dimension']}, without their tokens"
-        return f"{corpus['texts']:,} texts of {corpus['source']} · {tokens:,} tokens"
+    def looked(self) -> tuple[Finding, ...]:
+        """The causes that were looked at, the most serious first.
 
-    def rows(self) -> list[dict[str, Any]]:
-        """One row an answer."""
-        parts = ("key", "level", "value", "low", "high", "floor", "sentence")
-        return [{"number": a.number, **dict.fromkeys(parts), **cells(a.headline())} for a in self.answers]
+        Of one level defects come first, then what is wrong in the index, in the texts and in the model, of these what
+        costs most; what is unchecked comes last.
+        """
+        looked = (finding for finding in self.findings if finding.reason != "not looked at")
+        return tuple(sorted(looked, key=lambda each: each.urgency))
 
-    # -- files ----------------------------------------------------------------------------------------------------
+    @property
+    def unlooked(self) -> tuple[Finding, ...]:
+        """The causes that were not looked at, for one line at the end."""
+        return tuple(finding for finding in self.findings if finding.reason == "not looked at")
 
-    def to_dict(self, *, arrays: bool = False) -> dict[str, Any]:
-        """Everything but the tables in plain types: the content of `audit.json`."""
-        flat = {name: value for name, value in plain(self.numbers).items() if isinstance(value, int | float)}
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        """The tables of the folder: causes, cures and yardsticks, misses, and the ledger."""
+        named = {
+            "causes": [row for finding in self.findings for row in finding.rows()],
+            "cures": [self._trial_row(trial, "cure") for trial in self.trials]
+            + [self._trial_row(trial, "yardstick") for trial in self.yardsticks],
+            "misses": [self._miss_row(miss) for miss in self.misses],
+            "ledger": [] if self.ledger is None else self.ledger.rows(),
+        }
+        return {name: pa.Table.from_pylist(rows) for name, rows in named.items() if rows}
+
+    def _trial_row(self, trial: CureTrial, kind: str) -> dict[str, Any]:
+        counts = {"queries": trial.queries, "rescued": len(trial.rescued), "broken": len(trial.broken)}
+        gains = cells({"gain": trial.gain, "found_gain": trial.found_gain}, ends=True)
         return {
-            "result": "Audit",
-            "poolscope": __version__,
-            "model": plain(self.model),
-            "corpus": plain(self.corpus),
-            "level": self.level,
-            "answers": [answer.to_dict() for answer in self.answers],
-            "numbers": flat,
-            "thresholds": dict(self.thresholds),
-            "provenance": plain(self.provenance),
+            "name": trial.name,
+            "label": self.labels.get(trial.name, trial.name),
+            "kind": kind,
+            **counts,
+            **gains,
+            "p": trial.p,
+            "smallest": trial.smallest,
         }
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """The audit that `to_dict` described, without tables and figures."""
-        return cls(
-            model=content["model"],
-            corpus=content["corpus"],
-            answers=tuple(Answer.from_dict(answer) for answer in content["answers"]),
-            thresholds=content["thresholds"],
-            provenance=content.get("provenance", {}),
-        )
+    @staticmethod
+    def _miss_row(miss: Miss) -> dict[str, Any]:
+        row = {
+            name: getattr(miss, name)
+            for name in ("query_id", "query", "text_id", "text", "rank", "score", "needed", "tokens", "truncated")
+        }
+        before = [each.id for each in miss.before]
+        return {
+            **row,
+            "symptoms": list(miss.symptoms),
+            "before": before,
+            **{f"rank_{k}": v for k, v in miss.ranks.items()},
+        }
+
+    def sentences(self) -> tuple[str, ...]:
+        """What the search finds and where its misses go."""
+        if not self.queries or self.ledger is None:
+            return (_NO_QUERIES,)
+        found = self.queries - self.missed
+        values = {"found": found, "queries": self.queries, "k": self.rule.k, "missed": self.missed}
+        said = [fill(_SELF_MADE if self.self_made else _FOUND, values)]
+        if not self.missed:
+            return (*said, _ALL_FOUND)
+        explained = self.missed - len(self.ledger.unexplained(self.gaining))
+        said.append(fill(_MISSED, {**values, "explained": explained}))
+        if "keywords" in self.ledger.yardsticks:
+            said.append(fill(_KEYWORDS, {"count": len(self.ledger.rescued("keywords"))}))
+        return tuple(said)
+
+    def seen(self) -> tuple[str, ...]:
+        """Headline and decision in words."""
+        return (*self.sentences(), *self.decision.seen())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a cause."""
+        return [row for finding in self.findings for row in finding.rows()]
+
+    # -- files ----------------------------------------------------------------------------------------------------
 
     def save(self, folder: str | os.PathLike[str], *, page: bool = True) -> Path:  # type: ignore[override]
         """Write `audit.json`, `tables/*.parquet` and, with `page`, `report.html` into a folder.
 
-        An audit that is there already stands until the new one is whole, and is then replaced in one step; other files
+        An audit that is there already stays until the new one is whole, and is then replaced in one step; other files
         of the folder stay.
         """
-        target = check_folder(folder)
+        with folder_to_write(folder) as opened:
+            self.save_into(opened, page=page)
+        return Path(folder)
+
+    def save_into(self, folder: Folder, *, page: bool = True) -> None:
+        """Do what `save` does in a folder that is open and locked already, as a run keeps it from its begin."""
         content = self.to_html() if page else None
-        with replaced_files(target, stale=(JSON, PAGE, f"{TABLES}/*.parquet")) as written:
-            (written / TABLES).mkdir()
+        stale = (JSON, PAGE, f"{TABLES}/*.parquet")
+        with in_plain_words(folder.path), replaced_files(folder, stale=stale) as written:
             for name, table in self.tables.items():
-                pq.write_table(table, written / TABLES / f"{name}.parquet")
+                with written.file(f"{TABLES}/{name}.parquet") as stream:
+                    pq.write_table(table, stream)
             if content is not None:
-                (written / PAGE).write_text(content, encoding="utf-8")
-            write_json(written / JSON, sealed({**self.to_dict(), FILES: digests_of_files(written)}))
-        return target
+                written.write_text(PAGE, content)
+            written.write_json(JSON, sealed({**self.to_dict(arrays=True), FILES: digests_of_files(written)}))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The audit of a folder that `save` wrote, also one of an older version: answers, numbers and tables.
-
-        Figures, clouds and pairs are not kept: their page is in the folder.
-        """
+        """The audit of a folder that `save` wrote; vectors and tokens are not kept."""
         folder = audit_folder(path)
         if folder.is_file():
             raise InputError(f"{folder}: received a file; {_ALLOWED}")
@@ -169,130 +282,44 @@ class Audit(Result):
         try:
             with reading(path, "Run the audit again.", is_not="an audit"):
                 content = check_seal(json.loads(text_of(path, StoreError)), path, "Run the audit again.")
-                str(content["model"]["name"])
+                if content.get("result") != cls.__name__:
+                    raise ValueError(f"it holds {content.get('result')!r}")
         except FileNotFoundError:
             raise InputError(f"{folder}: no {JSON} here; {_ALLOWED}") from None
-        if not {"answers", "numbers", "corpus", "thresholds"} <= set(content):
-            raise StoreError(f"{folder / JSON}: it lacks answers, numbers, thresholds or corpus. Run the audit again.")
-        with reading(path, "Run the audit again.", is_not="an audit"):
-            audit = cls.from_dict(content)
-            # Only tables of this audit: an earlier one may have left others in the folder.
-            named = zip(audit.answers, (answer.get("tables", ()) for answer in content["answers"]), strict=True)
-            digests = content.get(FILES)
-            answers = tuple(replace(each, tables=_stored(folder, tables, digests)) for each, tables in named)
-            return replace(audit, answers=answers)
+        for name, digest in dict(content.pop(FILES, None) or {}).items():
+            if not _FILE.fullmatch(str(name)):
+                raise StoreError(f"{path}: it names the file {str(name)[:60]!r}, which leads out of it. Audit again.")
+            _check(folder, str(name), str(digest))
+        return cls.from_dict(content)
 
     # -- what is shown --------------------------------------------------------------------------------------------
 
-    def figure(self) -> Any:
-        """Where the numbers of the answers stand between their floors and thresholds, all on one scale."""
-        from poolscope.auditing.pages import standings, standings_figure
-
-        rows = standings(self.answers, self.thresholds)
-        return standings_figure(rows) if rows else super().figure()
-
     def to_html(self) -> str:
         """One self-contained page (needs the extra 'report')."""
-        from poolscope.auditing.pages import audit_page
+        from poolscope.auditing.page import audit_page
 
         return audit_page(self)
 
-    def _repr_html_(self) -> str:
-        """The decision, and the answers as a table, findings first; for notebooks."""
-        from poolscope.auditing.screen import is_decision, ordered
+    def figure(self) -> Any:
+        """The gain of every cure and yardstick in nDCG@k with its interval."""
+        from poolscope.auditing.page import gains_figure
 
-        rows = "".join(
-            f"<tr><td>{answer.number}</td><td>{coloured(answer.verdict.level)}</td>"
-            f"<td style='text-align:left'><b>{html.escape(answer.title or answer.key)}</b><br>"
-            f"{html.escape(_in_python(answer.verdict.sentence))}</td>"
-            f"<td style='text-align:left;white-space:nowrap'>{_number_lines(answer)}</td></tr>"
-            for _, answers in ordered(self.answers)
-            for answer in answers
-        )
-        title = f"{self.model['name']} · {self.extent}"
-        decision = "".join(_decided(answer) for answer in self.answers if is_decision(answer))
-        return f"<p><b>{html.escape(title)}</b></p>{decision}{self._drawing()}<table>{rows}</table>"
+        return gains_figure(self)
 
 
-def coloured(level: Level) -> str:
-    """A level in its colour, for notebooks."""
-    return f"<b style='color:{LEVEL_COLOURS[level]}'>{level}</b>"
-
-
-def _decided(answer: Answer) -> str:
-    """The decision in a notebook, with what to run."""
-    command = None if answer.action is None else answer.action.command
-    run = "" if command is None else f"<pre>{html.escape(command_lines(command, 100))}</pre>"
-    border = f"border-left:4px solid {LEVEL_COLOURS[answer.verdict.level]};padding-left:10px"
-    step, *others = map(html.escape, map(_in_python, paragraphs(answer.verdict.sentence)))
-    return f"<div style='{border}'><b>{step}</b>{''.join(f'<br>{part}' for part in others)}{run}</div>"
-
-
-def _in_python(sentence: str) -> str:
-    """A sentence with the options of the command line as arguments.
-
-    >>> _in_python("It is not known (--group, or --limit 0).")
-    'It is not known (group=, or limit=0).'
-    """
-    return re.sub(r"--([a-z][a-z-]*)( (?=\d))?", lambda option: f"{option[1].replace('-', '_')}=", sentence)
-
-
-def _number_lines(answer: Answer) -> str:
-    """Number, interval and floor of an answer below each other."""
-    parts = number_text(answer.verdict, answer.number_format or ".3g").replace(" [", "\n[").replace(" (", "\n(")
-    return html.escape(parts).replace("\n", "<br>")
-
-
-def audit_folder(path: str | os.PathLike[str]) -> Path:
-    """The folder of an audit, named itself or by its `audit.json`."""
-    return Path(path).parent if Path(path).name == JSON else Path(path)
-
-
-class _Tables(Mapping[str, pa.Table]):
-    """Tables by name, each read when it is asked for."""
-
-    def __init__(self, readers: Mapping[str, Callable[[], pa.Table]]) -> None:
-        self._readers = readers
-
-    def __getitem__(self, name: str) -> pa.Table:
-        return self._readers[name]()
-
-    def __contains__(self, name: object) -> bool:  # without reading it
-        return name in self._readers
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._readers)
-
-    def __len__(self) -> int:
-        return len(self._readers)
-
-
-def _stored(folder: Path, names: Iterable[Any], digests: Mapping[str, str] | None) -> _Tables:
-    """These tables, read when they are asked for; `digests` by file, None in an audit of an earlier version.
-
-    An earlier version named tables that it did not write; what was written and is gone is missed when it is read.
-    """
-    readers: dict[str, Callable[[], pa.Table]] = {}
-    for name in map(str, names):
-        if not _TABLE_NAME.fullmatch(name):
-            raise StoreError(f"{folder / JSON}: it names the table {name!r}, which is no name of one. Audit again.")
-        file = f"{TABLES}/{name}.parquet"
-        if file in (digests or ()) or current_file(folder, file).exists():
-            readers[name] = partial(_read, folder, file, digests)
-    return _Tables(readers)
-
-
-def _read(folder: Path, name: str, digests: Mapping[str, str] | None) -> pa.Table:
+def _check(folder: Path, name: str, digest: str) -> None:
+    """Refuse a folder in which a file of the audit is missing or another."""
     path = current_file(folder, name)
     with reading(path, "Run the audit again."):
         refuse_special(path, StoreError)
         try:
             data = path.read_bytes()
         except FileNotFoundError:
-            again = "Copy the folder again, or run the audit again."
-            raise StoreError(f"{path}: this table of the audit is missing. {again}") from None
-        if digests is not None and digests.get(name) != digest_of(data):
+            raise StoreError(f"{path}: this file of the audit is missing. Copy the folder again.") from None
+        if digest_of(data) != digest:
             raise ValueError("it is not what was written, since its digest differs")
-        table = pq.read_table(pa.BufferReader(data))
-        table.validate(full=True)
-    return table
+
+
+def audit_folder(path: str | os.PathLike[str]) -> Path:
+    """The folder of an audit, named itself or by its `audit.json`."""
+    return Path(path).parent if Path(path).name == JSON else Path(path)

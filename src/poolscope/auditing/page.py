@@ -1,0 +1,255 @@
+"""The page of an audit: one file without scripts, first what the search finds and what to do, then every miss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import Any
+
+from poolscope import __version__
+from poolscope.auditing.misses import MOST_MISSES, Inside, Miss
+from poolscope.auditing.result import Audit, Finding
+from poolscope.auditing.rule import WHY
+from poolscope.auditing.screen import LEVEL_WORDS, subject, trial_line
+from poolscope.auditing.words import count, interval_text, number_text, percent, score, signed
+from poolscope.errors import require
+from poolscope.evaluation.matches import shown_token
+from poolscope.evaluation.paired import CureTrial
+from poolscope.results import plain
+from poolscope.show.charts import COLOURS, GREY, panel
+from poolscope.words import clean
+
+_COLOURS = 4
+_WIDTH = 200.0  # of the drawing of an interval
+
+
+def audit_page(audit: Audit) -> str:
+    """The page as a string. Texts are data: they are escaped, and a policy in the page forbids every request."""
+    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: -trial.gain.known)
+    scale = _Scale(trials)
+    decision = audit.decision
+    content: dict[str, Any] = {
+        "title": f"poolscope: {str(audit.model['name']).rpartition('/')[2]}",
+        "style": _asset("audit.css"),
+        "subject": subject(audit).split(" · "),
+        "headline": audit.sentences(),
+        "quality": list(_quality(audit)),
+        "parts": list(_parts(audit)),
+        "beside": _beside(audit),
+        "missed": audit.missed,
+        "decision": decision.seen(),
+        "kind": decision.kind,
+        "command": decision.command,
+        "causes": [_cause(audit, finding) for finding in audit.looked],
+        "unlooked": [(finding.title, finding.sentence) for finding in audit.unlooked],
+        "trials": [_trial(audit, trial, scale) for trial in trials],
+        "zero": scale.at(0.0),
+        "k": audit.rule.k,
+        "level": percent(audit.rule.level),
+        "misses": [_miss(audit, miss) for miss in audit.misses[:MOST_MISSES]],
+        "more_misses": len(audit.misses) > MOST_MISSES,
+        "threshold": None if audit.threshold is None else audit.threshold.seen(),
+        "notes": audit.notes,
+        "facts": _facts(audit),
+        "version": __version__,
+    }
+    return str(_template().render(content))
+
+
+def _template() -> Any:
+    jinja2 = require("jinja2", "report")
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: clean(value) if type(value) is str else value,
+    )
+    return environment.from_string(_asset("audit.html"))
+
+
+def _asset(name: str) -> str:
+    return (resources.files("poolscope.auditing") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _quality(audit: Audit) -> Iterator[tuple[str, str, str]]:
+    """The numbers of the search below the headline."""
+    if not audit.queries:
+        return
+    k = audit.rule.k
+    rows = ((f"nDCG@{k}", audit.ndcg), (f"recall@{k}", audit.recall), (f"MRR@{k}", audit.mrr))
+    yield (
+        "Relevant texts found",
+        number_text(audit.relevant_found, "percent"),
+        interval_text(audit.relevant_found, "percent"),
+    )
+    for label, number in rows:
+        yield label, number_text(number, "score"), interval_text(number, "score")
+
+
+def _parts(audit: Audit) -> Iterator[dict[str, Any]]:
+    """The parts of the bar: queries found, found by each cure that adds some, and by nothing that we tried."""
+    if not audit.queries or audit.ledger is None:
+        return
+    counts = [("found in the top results", audit.queries - audit.missed, 0)]
+    explained = audit.ledger.explained(audit.gaining)
+    shown = explained[: _COLOURS - 1]
+    counts += [
+        (f"missed; found by {audit.labels[each.name]}", len(each.queries), 1 + k) for k, each in enumerate(shown)
+    ]
+    if rest := sum(len(each.queries) for each in explained[_COLOURS - 1 :]):
+        counts.append(("missed; found by other cures", rest, _COLOURS))
+    counts.append(("missed; found by nothing that we tried", len(audit.ledger.unexplained(audit.gaining)), 5))
+    for words, number, colour in counts:
+        if number:
+            yield {"words": words, "count": number, "colour": colour, "width": round(100 * number / audit.queries, 2)}
+
+
+def _beside(audit: Audit) -> list[tuple[str, int]]:
+    if not audit.missed or audit.ledger is None:
+        return []
+    return [(audit.labels[name], len(audit.ledger.rescued(name))) for name in audit.ledger.yardsticks]
+
+
+def _cause(audit: Audit, finding: Finding) -> dict[str, Any]:
+    number, loss = finding.number, finding.loss
+    evidence = [trial_line(audit, name) for name in finding.cures]
+    if finding.affected and loss is not None and loss.value is not None:
+        evidence.insert(
+            0,
+            f"{count(finding.affected, 'relevant text')} of {audit.corpus['answers']:,} have it. That costs "
+            f"{number_text(loss, 'percent')} {interval_text(loss, 'percent')} of all relevant texts.",
+        )
+    floor = (
+        ""
+        if number is None or not number.floor
+        else f"by chance {number_text(type(number)(number.floor), finding.form)}"
+    )
+    return {
+        "title": finding.title,
+        "sentence": finding.sentence,
+        "why": WHY[finding.reason],
+        "evidence": evidence,
+        "number": "" if number is None else number_text(number, finding.form),
+        "around": "" if number is None else interval_text(number, finding.form),
+        "label": finding.label,
+        "floor": floor,
+        "level": finding.level,
+        "word": LEVEL_WORDS[finding.level],
+    }
+
+
+class _Scale:
+    """Where a change stands in the drawing; all drawings of a page share one."""
+
+    def __init__(self, trials: list[CureTrial]) -> None:
+        ends = [0.0] + [value for trial in trials for value in _ends(trial)]
+        self._low, self._high = min(ends), max(ends)
+        room = max(self._high - self._low, 1e-6) * 0.04
+        self._low, self._high = self._low - room, self._high + room
+
+    def at(self, value: float) -> float:
+        """The place of a value."""
+        return round(_WIDTH * (value - self._low) / (self._high - self._low), 1)
+
+
+def _ends(trial: CureTrial) -> tuple[float, ...]:
+    around = trial.gain.interval
+    return (trial.gain.known,) if around is None else (around.low, around.high)
+
+
+def _trial(audit: Audit, trial: CureTrial, scale: _Scale) -> dict[str, Any]:
+    around = trial.gain.interval
+    return {
+        "label": audit.labels.get(trial.name, trial.name),
+        "yardstick": trial in audit.yardsticks,
+        "change": number_text(trial.gain, "signed"),
+        "around": interval_text(trial.gain, "signed"),
+        "at": scale.at(trial.gain.known),
+        "low": None if around is None else scale.at(around.low),
+        "high": None if around is None else scale.at(around.high),
+        "proven": trial.proven,
+        "rescued": len(trial.rescued),
+        "broken": len(trial.broken),
+        "queries": trial.queries,
+    }
+
+
+def _miss(audit: Audit, miss: Miss) -> dict[str, Any]:
+    titles = {finding.cause: finding.title.lower() for finding in audit.findings}
+    return {
+        "query": miss.query,
+        "rank": f"{miss.rank:,}",
+        "text_id": miss.text_id,
+        "text": miss.text,
+        "score": score(miss.score),
+        "needed": score(miss.needed),
+        "truncated": f"{miss.truncated:,}" if miss.truncated else "",
+        "symptoms": ", ".join(titles[name] for name in miss.symptoms),
+        "inside": None if miss.inside is None else _inside(miss.inside),
+        "before": [
+            {"rank": each.rank, "id": each.id, "text": each.text, "score": score(each.score), "why": each.why}
+            for each in miss.before
+        ],
+        "ranks": [
+            (audit.labels.get(name, name), f"{rank:,.0f}") for name, rank in sorted(miss.ranks.items(), key=_by_rank)
+        ],
+    }
+
+
+def _inside(inside: Inside) -> dict[str, Any]:
+    """What the query finds in the text: both scores, and for each token two bars in percent of a cosine of 1."""
+    most = max(inside.matches, key=lambda match: match.contribution)
+    return {
+        "maxsim": score(inside.maxsim),
+        "cosine": score(inside.cosine),
+        "most": shown_token(most.token),
+        "rest": signed(inside.rest),
+        "tokens": [
+            {
+                "token": shown_token(match.token),
+                "match": shown_token(match.match),
+                "part": signed(match.contribution),
+                "bars": [
+                    (name, round(100 * max(value, 0.0)), score(value))
+                    for name, value in (("own", match.similarity), ("mean", match.to_mean))
+                ],
+            }
+            for match in inside.matches
+        ],
+    }
+
+
+def _by_rank(item: tuple[str, float]) -> float:
+    return item[1]
+
+
+def _facts(audit: Audit) -> list[tuple[str, str]]:
+    """The provenance as names and values."""
+    origin: Mapping[str, Any] = plain(audit.provenance)
+    shown = {**{name: origin[name] for name in ("poolscope", "created", "settings") if name in origin}, **audit.corpus}
+    return [(name, str(value)) for name, value in shown.items() if value is not None]
+
+
+def gains_figure(audit: Audit) -> Any:
+    """The gain of every cure and yardstick in nDCG@k with its interval (plotly)."""
+    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: trial.gain.known)
+    names = [audit.labels.get(trial.name, trial.name) for trial in trials]
+    ends = [_ends(trial) for trial in trials]
+    gains = [trial.gain.known for trial in trials]
+    bars = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": gains,
+        "y": names,
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [end[-1] - gain for end, gain in zip(ends, gains, strict=True)],
+            "arrayminus": [gain - end[0] for end, gain in zip(ends, gains, strict=True)],
+            "color": GREY,
+        },
+        "marker": {"color": COLOURS[0], "size": 9},
+    }
+    title = f"What we tried: change of nDCG@{audit.rule.k}"
+    return panel(bars, title=title, across=f"change of nDCG@{audit.rule.k}", along="")

@@ -1,0 +1,246 @@
+"""What commands say and write: sentences, tables, verdicts, and the files that were asked for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Column, Table
+
+import poolscope
+from poolscope.errors import InputError
+from poolscope.files import write_json
+from poolscope.show.console import Console
+from poolscope.show.lines import command_lines, wrapped
+from poolscope.words import as_json, clean, logger
+
+if TYPE_CHECKING:
+    from poolscope.encoders import TokenEncoder
+    from poolscope.numbers.intervals import Estimate
+    from poolscope.results import Result
+
+SCREEN = "-"
+QUIET = "dim"  # of what stands in small letters below what it is about
+
+
+class Screen(Console):
+    """Where a command prints, which is standard error while JSON goes to standard output."""
+
+    def __init__(self, json: str | None = None, *, soft_wrap: bool = False) -> None:
+        super().__init__(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet())
+
+    def say(self, sentence: str, indent: str = "", *, hanging: str = "", style: str | None = None) -> None:
+        """Print a sentence, its lines broken between words."""
+        self.print(wrapped(sentence, self.width, indent, hanging=hanging), style=style, soft_wrap=True)
+
+    def print_notes(self, notes: Iterable[str], indent: str = "  ") -> None:
+        """What the user should know, in small letters below what it is about."""
+        for note in notes:
+            self.say(note, indent, style=QUIET)
+
+    def print_seen(self, result: Result) -> None:
+        """What the numbers of a result say in plain words."""
+        for sentence in result.seen():
+            self.say(sentence)
+
+    def print_table(self, table: Table, *, whole: str = "--json FILE has all of them") -> None:
+        """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""
+        left_out = _fit(table, self.width)
+        self.print(table)
+        if left_out:
+            columns = f"1 column is left out here ({left_out[0]})"
+            if len(left_out) > 1:
+                columns = f"{len(left_out)} columns are left out here ({', '.join(left_out)})"
+            self.say(f"{columns}: {whole}", style=QUIET)
+
+    def print_rows(self, headings: Sequence[Any], rows: Iterable[Iterable[Any]], **looks: Any) -> None:
+        """Print rows of cells below their headings; `looks` are those of `open_table`."""
+        table = open_table(*headings, **looks)
+        for row in rows:
+            table.add_row(*row)
+        self.print_table(table)
+
+    def name_written(self, *paths: object) -> None:
+        """Say which files were written; None and the screen are none."""
+        for path in paths:
+            if path is not None and path != SCREEN:
+                self.print(f"written: {path}", soft_wrap=True)  # a path that is broken in two cannot be copied
+
+    def name_next(self, command: str) -> None:
+        """Say which command comes next: alone in its lines, so that it can be copied."""
+        self.print("Next", style="bold")
+        self.print(command_lines(command, self.width), soft_wrap=True)
+
+    def put_result(
+        self, result: Result, *, json: str | None = None, table: Path | None = None, figure: Path | None = None
+    ) -> None:
+        """Write a result as JSON, as a table and as a figure where a name says so, and name what was written."""
+        if json is not None:
+            put_json(result.to_dict(), json)
+        if table is not None:
+            result.save(table)
+        if figure is not None:
+            poolscope.save_figure(result.figure(), figure)
+        self.name_written(json, table, figure)
+
+
+def tell(message: str) -> None:
+    """Say on standard error what is being done."""
+    if not is_quiet():
+        typer.echo(clean(message), err=True)
+
+
+def put_json(content: dict[str, Any], target: str) -> None:
+    """Write the content to a file, or to standard output for "-"."""
+    if target == SCREEN:
+        typer.echo(as_json(content, indent=2))
+    else:
+        write_json(target, content)
+
+
+# -- how much is said -------------------------------------------------------------------------------------------------
+
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def is_quiet() -> bool:
+    """Was --quiet given? Then nothing is said but errors and what goes to standard output by name."""
+    return _QUIET.get()
+
+
+def opened_model(model: str, options: Mapping[str, Any]) -> TokenEncoder:
+    """Open a model; on a terminal a line says so until it is there, since importing torch takes seconds."""
+    console = Console(stderr=True)
+    with console.status(f"opening {model}") if console.is_terminal and not is_quiet() else nullcontext():
+        return poolscope.as_encoder(model, **options)
+
+
+@contextmanager
+def loudness(*, quiet: bool, verbose: bool) -> Iterator[None]:
+    """Set how much is said while the body runs; --verbose tells at the end what it took."""
+    if quiet and verbose:
+        raise InputError("received --quiet and --verbose; allowed is one of them. Leave one out.")
+    log, token = logger("poolscope"), _QUIET.set(quiet)
+    level = log.level
+    log.setLevel(logging.ERROR if quiet else logging.DEBUG if verbose else level)
+    handler = logging.StreamHandler() if verbose else None
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        log.addHandler(handler)
+    try:
+        with _spent() if verbose else nullcontext():
+            yield
+    finally:
+        _QUIET.reset(token)
+        log.setLevel(level)
+        if handler is not None:
+            log.removeHandler(handler)
+
+
+@contextmanager
+def _spent() -> Iterator[None]:
+    """Say afterwards how long it took, how much memory, and by which route distances are computed."""
+    began = time.perf_counter()
+    yield
+    from poolscope.numbers.bures.native import route
+
+    said = [f"{time.perf_counter() - began:.1f} s", f"distances of token clouds: {route()}"]
+    try:
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        said.insert(1, f"at most {peak / 2**20:,.0f} MiB of memory")
+    except ImportError:  # Windows has no such record
+        pass
+    typer.echo(" · ".join(said), err=True)
+
+
+# -- tables: what does not fit is left out whole, and named, instead of cut inside a number ---------------------------
+
+
+def open_table(*headings: Any, words: int = 0, title: str | None = None, **looks: Any) -> Table:
+    """An empty table in the look of all commands: the first `words` columns hold words, the others numbers.
+
+    `looks` are those of rich, such as a caption.
+    """
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, **looks)
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if place < words else "right", no_wrap=place >= words, overflow="fold")
+    return table
+
+
+def digits(value: float | None, places: int = 3) -> str:
+    """A number to so many places; a dash where it is not known."""
+    return "–" if value is None else f"{value:.{places}f}"
+
+
+def with_reach(estimate: Estimate, places: int = 3, *, gap: str = " ") -> str:
+    """A number with the half of its interval.
+
+    >>> from poolscope.numbers.intervals import Estimate, Interval
+    >>> with_reach(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", "")), 2), with_reach(Estimate(0.25))
+    ('0.25 ±0.05', '0.250')
+    """
+    around = None if estimate.value is None else estimate.interval
+    half = "" if around is None else f"{gap}±{(around.high - around.low) / 2:.{places}f}"
+    return digits(estimate.value, places) + half
+
+
+def with_ends(estimate: Estimate, form: str = ".2f", *, interval: bool = True) -> str:
+    """A number with the ends of its interval; a dash where it is not known.
+
+    >>> from poolscope.numbers.intervals import Estimate, Interval
+    >>> with_ends(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", ""))), with_ends(Estimate(None))
+    ('0.25 [0.20, 0.30]', '–')
+    """
+    if estimate.value is None:
+        return "–"
+    around = estimate.interval if interval else None
+    return f"{estimate.value:{form}}" + ("" if around is None else f" [{around.low:{form}}, {around.high:{form}}]")
+
+
+def _fit(table: Table, width: int) -> list[str]:
+    """Take columns off the right end until no word and no number is broken; the headings of these."""
+    sides = table.padding[1] + table.padding[3]  # between columns, and one column of the box
+    edges = 2 if table.box is not None and table.show_edge else 0
+    if _room(table, [_whole(column) for column in table.columns], sides, edges) <= width:
+        return []
+    left_out: list[str] = []
+    widths = [_narrowest(column) for column in table.columns]
+    while len(widths) > 2 and _room(table, widths, sides, edges) > width:
+        widths.pop()
+        left_out.insert(0, str(table.columns.pop().header))
+    for column, narrow in zip(table.columns, widths, strict=True):
+        if _is_unbroken(column):  # headings may stand in several lines
+            column.width, column.no_wrap = narrow, False
+        else:
+            column.min_width = narrow
+    return left_out
+
+
+def _room(table: Table, widths: list[int], sides: int, edges: int) -> int:
+    return sum(widths) + len(widths) * (sides + (table.box is not None)) + edges
+
+
+def _whole(column: Column) -> int:
+    return max(len(line) for cell in (column.header, *column.cells) for line in (str(cell).splitlines() or [""]))
+
+
+def _narrowest(column: Column) -> int:
+    """Numbers, and what is not to be wrapped, stay whole; words are parted from each other."""
+    words = [word for cell in (column.header, *column.cells) for word in str(cell).split()]
+    longest = max(map(len, words), default=0)
+    return max(longest, *(len(str(cell)) for cell in column.cells)) if _is_unbroken(column) else longest
+
+
+def _is_unbroken(column: Column) -> bool:
+    return column.justify == "right" or column.no_wrap

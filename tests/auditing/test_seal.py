@@ -1,0 +1,92 @@
+"""Seals: an index or a server is recognised, and each way to be another is named by its exit code."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from audit_data import sentences
+from command_line import run
+from poolscope import PoolscopeError, as_encoder, check, seal
+from poolscope.auditing.seal import EXIT_CODES, Seal
+from poolscope.evaluation.run import PooledModel
+from runtime_server import Model, serving
+from tiny_models import declare, save_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return declare(save_model(tmp_path_factory.mktemp("model"), max_position_embeddings=128), after=["Normalize"])
+
+
+@pytest.fixture(scope="module")
+def index(folder, tmp_path_factory):
+    texts = [f"{text} {k}" for k, text in enumerate(sentences(60, high=20))]
+    vectors = PooledModel(as_encoder(folder)).encode(texts)
+    path = tmp_path_factory.mktemp("index") / "index.npz"
+    np.savez(path, vectors=vectors, texts=np.array(texts))
+    return path
+
+
+def changed(index, place, change):
+    held = np.load(index)
+    np.savez(place, vectors=change(held["vectors"]), texts=held["texts"])
+    return place
+
+
+def test_an_index_is_recognised_and_each_change_has_its_exit_code(folder, index, tmp_path):
+    path = tmp_path / "index.seal"
+    run("seal", index, "--reference", folder, "-o", path)
+    kept = Seal.load(path)
+    assert len(kept.texts) == 32
+    assert kept.model["pooling"] == ["mean"]
+    assert run("check", path, expect=0)
+    assert check(kept, index).whole
+    random = np.random.default_rng(0)
+    cases = {
+        "drifted": lambda table: table + 0.03 * random.standard_normal(table.shape),
+        "other model": lambda table: random.standard_normal(table.shape),
+        "other rows": lambda table: np.roll(table, 1, axis=0),
+    }
+    for state, change in cases.items():
+        other = changed(index, tmp_path / "other.npz", change)
+        assert check(path, other).state == state
+        run("check", path, other, expect=EXIT_CODES[state])
+
+
+@pytest.mark.parametrize("way", ["right", "cls", "max"])
+def test_a_server_is_checked_by_the_seal_of_an_index(folder, index, way):
+    kept = seal(index, reference=folder)
+    with serving(Model(folder, limit=128), way=way) as server:
+        found = check(kept, server.url)
+    assert found.state == ("same" if way == "right" else "other pooling")
+    assert way == "right" or found.match.pooling == way
+
+
+def test_a_canary_that_is_gone_is_drift(index, tmp_path):
+    kept = seal(index)
+    held = np.load(index)
+    texts = held["texts"].copy()
+    texts[int(kept.ids[0])] = "edited"
+    np.savez(tmp_path / "edited.npz", vectors=held["vectors"], texts=texts)
+    found = check(kept, tmp_path / "edited.npz")
+    assert (found.state, found.missing) == ("drifted", 1)
+
+
+def test_another_dimension_is_another_model(index, tmp_path):
+    assert check(seal(index), changed(index, tmp_path / "cut.npz", lambda table: table[:, :8])).state == "other model"
+
+
+def test_a_damaged_seal_is_refused(index, tmp_path):
+    path = tmp_path / "index.seal"
+    seal(index).save(path)
+    content = json.loads(path.read_text())
+    content["vectors"][0][0] += 1
+    path.write_text(json.dumps(content))
+    with pytest.raises(PoolscopeError, match="damaged"):
+        check(path)
+    path.write_text("{}")
+    with pytest.raises(PoolscopeError, match="seal"):
+        check(path)

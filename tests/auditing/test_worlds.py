@@ -1,0 +1,218 @@
+"""Small worlds with a planted cause, and without any: the audit names the cause, and nothing where there is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit_data import DIMENSION, asking, bag_of_words, in_a_cone, topics
+from poolscope import audit, calibrate, read_texts
+from poolscope.auditing.worlds import WORLDS, Source, World
+from poolscope.encoders import as_encoder
+from poolscope.errors import InputError
+from poolscope.results import Result
+
+TEXTS = 150
+
+
+@pytest.fixture(scope="module")
+def world():
+    texts = topics(TEXTS, seed=3)
+    return texts, asking(texts)
+
+
+@pytest.fixture(scope="module")
+def source():
+    texts = list(read_texts("builtin:docstrings", limit=800).texts)
+    return Source.of(as_encoder("builtin:wordllama"), texts, None).pool(400, 200, 0)
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_a_planted_cause_is_named_first_and_nothing_is_fixed_where_there_is_nothing(name, source):
+    found = WORLDS[name].make(source.drawn(200, 100, seed=0))
+    named = [finding.cause for finding in found.looked if finding.level in ("fix", "look")]
+    if WORLDS[name].cause:
+        assert named[0] == WORLDS[name].cause
+    else:
+        assert all(finding.level != "fix" for finding in found.findings)
+
+
+def test_a_draw_has_its_queries_with_their_texts_and_no_text_twice(source):
+    draw = source.drawn(200, 100, seed=3)
+    assert (len(draw.texts), len(draw.relevant), len(set(draw.texts))) == (200, 100, 200)
+    whole = {query: {source.texts[k] for k in places} for query, places in source.relevant.items()}
+    assert all({draw.texts[k] for k in places} == whole[query] for query, places in draw.relevant.items())
+
+
+def test_worlds_encode_a_text_once(source):
+    draw = source.drawn(50, 20, seed=1)
+    direct = draw.encoder.base.encode(draw.texts)[-1]
+    for _ in range(2):
+        again = draw.encoder.encode(draw.texts)[-1]
+        assert [cloud.tolist() for cloud in again] == [cloud.tolist() for cloud in direct]
+
+
+def test_calibration_counts_false_fixes_and_causes_named_first(monkeypatch):
+    levels = {"wrong": copies_of("fix"), "right": copies_of("ok")}
+    for name, make in levels.items():
+        monkeypatch.setitem(WORLDS, name, World(name, make))
+    monkeypatch.setitem(WORLDS, "found", World("found", levels["wrong"], "duplicates"))
+    monkeypatch.setitem(WORLDS, "lost", World("lost", levels["right"], "duplicates"))
+    texts = [f"{text}. {text} again. And {text} once more." for text in topics(60, seed=7)]
+    result = calibrate(texts, bag_of_words, query_count=30, runs=12, worlds=["wrong", "right", "found", "lost"])
+    assert [each.count for each in result.worlds] == [12, 0, 12, 0]
+    assert result["wrong"].first == {"duplicates": 12}
+    assert (result["found"].places, result["lost"].places) == ({1: 12}, {0: 12})
+    assert result.false_fix.known == result.named_first.known == 0.5
+    interval = result["right"].share.interval
+    assert interval.low == 0.0
+    assert 0.24 < interval.high < 0.27  # of 0 in 12 runs, whichever interval for shares
+    assert Result.from_dict(result.to_dict()) == result
+    with pytest.raises(InputError):
+        calibrate(texts, bag_of_words, worlds=["no such world"])
+
+
+def copies_of(level):
+    """A world in which half of the texts are copies, or none is."""
+    return lambda draw: draw.audit([*draw.texts, *(draw.texts if level == "fix" else [])], queries=None)
+
+
+def test_a_search_that_finds_all_needs_no_repair(world):
+    texts, _ = world
+    found = audit(bag_of_words, texts, queries={text: str(k) for k, text in enumerate(texts)})
+    assert found.decision.kind == "nothing"
+    assert not found.misses
+    assert {finding.level for finding in found.findings} <= {"ok", "unchecked"}
+    assert found.found.known == 1.0
+
+
+def test_a_common_direction_is_seen_and_removing_it_is_tried(world):
+    texts, _ = world
+    found = audit(in_a_cone, texts, queries=asking(texts, words=2))
+    assert found["shared-direction"].number.value > 0.5
+    trials = {trial.name: trial for trial in found.trials}
+    assert {"mean-projected", "mean-subtracted"} <= set(trials)
+
+
+def test_copies_are_a_defect_and_merging_them_loses_nothing(world):
+    texts, queries = world
+    found = audit(bag_of_words, texts + texts[:60], queries=queries)
+    finding = found["duplicates"]
+    assert (finding.level, finding.reason) == ("fix", "defect")
+    assert finding.number.known == pytest.approx(60 / 210)
+    merged = next(trial for trial in found.trials if trial.name == "merged-copies")
+    assert merged.broken == ()
+
+
+def test_a_server_that_pools_otherwise_is_a_defect(world):
+    texts, queries = world
+    first = np.array([cloud[0] for cloud in bag_of_words(texts)])
+    found = audit(bag_of_words, texts, queries=queries, vectors=first)
+    assert found["server"].level == "fix"
+    assert found.decision.kind == "defect"
+    assert found.decision.defects[0][0] == found["server"].title
+    same = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    assert audit(bag_of_words, texts, queries=queries, vectors=same)["server"].level == "ok"
+
+
+def test_rows_of_an_index_that_are_wrong_are_a_defect(world):
+    texts, _ = world
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert audit(vectors, texts)["index"].level == "ok"
+    vectors[3] = vectors[4]
+    broken = audit(vectors, texts)
+    assert broken["index"].level == "fix"
+    assert broken["index"].values["shared"] == 2
+    vectors[7] = np.nan
+    assert audit(vectors, texts)["index"].values["broken"] == 1
+
+
+def test_vectors_of_another_model_among_those_of_an_index_are_a_defect():
+    random = np.random.default_rng(0)
+    words = [f"{a}{b}" for a in "bdfgklm" for b in ("ane", "oru", "ithe", "eska")]
+    chosen = random.integers(28, size=(300, 8))
+    texts = [" ".join(words[k] for k in row) for row in chosen]
+    one, other = random.standard_normal((2, 28, 32))
+    vectors = one[chosen].mean(axis=1)
+    assert audit(vectors, texts)["one_space"].level == "ok"
+    vectors[:90] = other[chosen[:90]].mean(axis=1)
+    found = audit(vectors, texts)
+    assert found["one_space"].level == "fix"
+    assert found["one_space"].number.known == pytest.approx(0.3, abs=0.05)
+
+
+def test_without_queries_some_are_made_from_the_texts_and_the_headline_says_so():
+    texts = [f"{text}. {text} again. And {text} once more." for text in topics(80, seed=7)]
+    found = audit(bag_of_words, texts)
+    assert found.self_made == "sentence"
+    assert found.queries == 80
+    assert "self-made" in found.sentences()[0]
+
+
+def test_vectors_without_texts_have_symptoms_and_no_trials():
+    vectors = np.random.default_rng(0).normal(size=(60, DIMENSION))
+    found = audit(vectors)
+    assert found.queries == 0
+    assert not found.trials
+    assert found.decision.kind == "untried"
+    assert found["hubs"].number is not None
+    assert found["truncation"].reason == "not looked at"
+
+
+def test_a_search_of_an_index_with_its_model_and_queries(world):
+    texts, queries = world
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    found = audit(vectors, texts, reference=bag_of_words, queries=queries)
+    plain = audit(bag_of_words, texts, queries=queries)
+    assert found.ndcg.known == pytest.approx(plain.ndcg.known)
+    assert found["server"].level == "ok"
+    with pytest.raises(InputError):
+        audit(vectors, texts, queries=queries)
+
+
+def test_rows_of_an_index_are_matched_to_all_its_texts(world):
+    texts, _ = world
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    shifted = audit(np.roll(vectors, 3, axis=0), texts, reference=bag_of_words)["server"]
+    assert (shifted.level, shifted.values["order"], shifted.values["explained"]) == (
+        "fix",
+        "shifted by 3",
+        "rows shifted by 3",
+    )
+    foreign = vectors.copy()
+    foreign[::20] = np.random.default_rng(2).standard_normal(foreign[::20].shape)
+    found = audit(foreign, texts, reference=bag_of_words)["server"]
+    assert found.level == "fix"
+    assert found.values["kinds"] == {"own": 142, "foreign": 8}
+
+
+def test_the_order_of_texts_and_their_ids_change_nothing(world):
+    texts, _ = world
+    queries = asking(texts, words=2)
+    found = audit(bag_of_words, texts, queries=queries)
+    order = np.random.default_rng(1).permutation(TEXTS)
+    place = {int(old): str(new) for new, old in enumerate(order)}
+    moved = audit(bag_of_words, [texts[k] for k in order], queries={q: place[int(t)] for q, t in queries.items()})
+    assert moved.ndcg.known == pytest.approx(found.ndcg.known)
+    for one, two in zip(found.trials, moved.trials, strict=True):
+        assert one.name == two.name
+        assert one.gain.known == pytest.approx(two.gain.known, abs=1e-9), one.name
+    assert [finding.level for finding in found.findings] == [finding.level for finding in moved.findings]
+
+
+def test_tokens_that_tell_what_the_mean_does_not_are_a_proven_cure(world):
+    texts, queries = world
+    found = audit(bag_of_words, texts, queries=queries)
+    assert (found.decision.kind, found.decision.step) == ("cure", "maxsim")
+    assert found["averaging"].level == "fix"
+    assert found.decision.command.endswith("--cure maxsim")
+
+
+def test_a_shorter_limit_than_the_texts_is_truncation_and_chunks_that_fit_find_what_it_hides():
+    import zoo
+
+    texts = [f"{text} the end" for text in topics(60, words=60, seed=9)]
+    found = audit(zoo.family("BERT"), texts, queries=asking(texts), max_length=16)
+    assert found["truncation"].number.known == 1.0
+    assert "chunks-that-fit" in {trial.name for trial in found.trials}
