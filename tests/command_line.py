@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner, Result
 
-from poolscope.cli import COMMANDS, app
+from poolscope.cli import COMMANDS, GROUPS, app, rows_in
 from poolscope.errors import PoolscopeError
 
 
@@ -32,7 +32,16 @@ def last_command(printed: str) -> list[str]:
     return shlex.split(printed[printed.rindex("\npoolscope ") :].replace("\\\n", ""))
 
 
+def spelled(name: str) -> list[str]:
+    """The words that call a command: behind the name of its group, where it has one."""
+    group = next((group for group in GROUPS if name in [row.name for row in rows_in(group)]), None)
+    return [name] if group is None else [group, name]
+
+
 def commands() -> dict[str, Any]:
-    """Every command by name, as the application builds it; those of the group `research` by their own names."""
+    """Every command by name, as the application builds it; those of a group by their own names."""
     application = typer.main.get_command(app)
-    return {row.name: application.get_command(None, row.name) for row in COMMANDS if row.module}
+    groups = {name: application.get_command(None, name) for name in GROUPS}
+    alone = {row.name: application.get_command(None, row.name) for row in COMMANDS if row.module}
+    grouped = [(group, row.name) for name, group in groups.items() for row in rows_in(name)]
+    return alone | {name: group.get_command(None, name) for group, name in grouped}

@@ -10,12 +10,13 @@ from hypothesis import HealthCheck, settings
 
 import poolscope
 from poolscope.numbers.bures import native
-from report_visits import address, browser, dark, desktop, phone, visits  # noqa: F401 (fixtures of the browser tests)
 
 # The same examples on every machine; `make soak` looks for others (HYPOTHESIS_PROFILE=anew). No test may depend on
 # speed: an example has no deadline, and may be drawn slowly.
 settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("anew", settings.get_profile("same"), derandomize=False)
+# ranx compiles for 20 seconds otherwise; said before whatever imports numba first.
+os.environ["NUMBA_DISABLE_JIT"] = "1"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 _SOURCES = Path(__file__).resolve().parents[1] / "src"

@@ -8,10 +8,16 @@ import json
 def audit(path, name, numbers, *, corpus="same", **card):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        json.dumps({"model": {"name": name, **card}, "numbers": numbers, "corpus": {"digest": corpus}}),
+        json.dumps({"model": {"name": name, **card}, **_numbers(numbers), "corpus": {"digest": corpus}}),
         encoding="utf-8",
     )
     return path
+
+
+def _numbers(numbers):
+    """Numbers where an audit keeps them: of the search, and of each cause."""
+    quality = {name: {"value": None} for name in ("found", "relevant_found", "ndcg", "recall", "mrr")}
+    return quality | {"findings": [{"cause": name, "number": {"value": value}} for name, value in numbers.items()]}
 
 
 def mteb_result(root, model, revision, task, score, *, version="2.1.0", splits=("test",)):

@@ -35,11 +35,11 @@ import safetensors.numpy
 from threadpoolctl import threadpool_limits
 
 import poolscope as ps
-from audit_data import bag_of_words, topics
+from audit_data import asking, bag_of_words, topics
 from poolscope.auditing.result import Audit
 from poolscope.digests import KEY
 from poolscope.errors import PoolscopeError
-from poolscope.metrics.tokens.moments import load_state, save_state
+from poolscope.lab.tokens.moments import load_state, save_state
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.vectors import VECTOR_REPAIRS, open_arrays
 from poolscope.results import Result
@@ -146,6 +146,10 @@ def _repair(folder: Path) -> None:
     repair.save(folder / "repair.safetensors")
 
 
+def _audit() -> Audit:
+    return ps.audit(bag_of_words, topics(12), queries=asking(topics(12)))
+
+
 def _read_audit(folder: Path) -> None:
     loaded = Audit.load(folder)
     [loaded.tables[name] for name in loaded.tables]
@@ -210,9 +214,16 @@ def _search(address: str) -> None:
     held.close()
 
 
-def _zoo(folder: Path) -> None:
-    options = {"cache": False, "audits": False, "parts": ["search", "length"]}
-    ps.zoo({"table": "builtin:wordllama"}, topics(12), output=folder / "zoo", **options)
+def _paper(folder: Path) -> Any:
+    return ps.paper("socm", folder / "paper", figures=["3"]).rows()
+
+
+def _read_paper(folder: Path) -> None:
+    """Measure again what is damaged: the folder is then as if nothing had been."""
+    with tempfile.TemporaryDirectory() as other:
+        assert _paper(folder) == _paper(Path(other))
+        for path in (path for path in Path(other).rglob("*") if path.is_file() and path.name != ".lock"):
+            assert (folder / path.relative_to(other)).read_bytes() == path.read_bytes(), path
 
 
 def without_digests(folder: Path) -> None:
@@ -251,13 +262,13 @@ WHOLE = [
     Target("vectors parquet", lambda folder: _vectors(folder, ".parquet"), lambda f: ps.read_vectors(_only_file(f))),
     Target("state", _state, lambda folder: load_state(_only_file(folder))),
     Target("repair", _repair, lambda folder: Repair.load(_only_file(folder))),
-    Target("audit", lambda f: ps.audit(bag_of_words, topics(12)).save(f, page=False), _read_audit),
-    Target("audit json", lambda f: ps.audit(bag_of_words, topics(12)).save(f, page=False), _read_audit, "audit.json"),
+    Target("audit", lambda f: _audit().save(f, page=False), _read_audit),
+    Target("audit json", lambda f: _audit().save(f, page=False), _read_audit, "audit.json"),
     Target("result", lambda f: ps.socm(clouds()).save(f / "r.json"), lambda f: Result.load(_only_file(f))),
     Target("model", _model, _read_model),
     Target("model json", _model, _read_model, "*.json"),
     Target("word vectors", _words, lambda folder: ps.as_encoder(_only_file(folder)).encode(["cat dog"])),
-    Target("zoo", _zoo, lambda folder: ps.evidence([folder / "zoo"]).rows()),
+    Target("paper", _paper, _read_paper),
     Target("qdrant", _qdrant, lambda f: _search(f"qdrant:{f}/base/rows"), apart=True),
     Target("chroma", _chroma, lambda f: _search(f"chroma:{f}/base/rows"), apart=True),
     Target("lancedb", _lance, lambda f: _search(f"lancedb:{f}/base/rows"), apart=True),

@@ -8,6 +8,7 @@ too, also by the libraries that write them.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -26,13 +27,15 @@ from typing import Any
 
 import numpy as np
 
-from audit_data import bag_of_words, topics
+from audit_data import asking, bag_of_words, topics
 from fuzzing import Verdicts
-from poolscope import Audit, TokenClouds, audit
+from poolscope import Audit, TokenClouds, audit, chunk_texts, compare, paper
+from poolscope.auditing.compare import COMPARISON, Comparison
 from poolscope.errors import PoolscopeError
-from poolscope.files import LOCK
+from poolscope.folder import LOCK
 from poolscope.repairs.repair_file import Repair
 from poolscope.repairs.vectors import VECTOR_REPAIRS
+from poolscope.replacing import current_file
 from poolscope.stores.store import Store
 from store_fakes import CARD, LAYERS, FakeEncoder, contents, corpus, fill
 
@@ -76,12 +79,41 @@ def writers() -> Iterator[Writer]:
         lambda folder: repairs[1].save(folder / "r.safetensors"),
         lambda folder: Repair.load(folder / "r.safetensors").vectors.mean_.tolist(),
     )
+    comparisons = _compared()
+    yield Writer(
+        "comparison",
+        lambda folder: comparisons[0].save(folder / "c"),
+        lambda folder: comparisons[1].save(folder / "c"),
+        lambda folder: json.loads(current_file(folder / "c", COMPARISON).read_text(encoding="utf-8")),
+    )
+    pieces = [chunk_texts("builtin:wordllama", topics(n), tokens=16) for n in (4, 400)]
+    yield Writer(
+        "chunks",
+        lambda folder: pieces[0].save(folder / "c.jsonl"),
+        lambda folder: pieces[1].save(folder / "c.jsonl"),
+        lambda folder: (folder / "c.jsonl").read_bytes(),
+    )
+    yield Writer(
+        "paper",
+        lambda _: None,
+        lambda folder: paper("socm", folder / "p", figures=["3"], limit=12, cache=False),
+        lambda _: None,
+    )
     yield Writer(
         "audit",
         lambda folder: audit(bag_of_words, topics(12)).save(folder),
         lambda folder: _audited().save(folder),
         _audit,
     )
+
+
+@cache
+def _compared() -> list[Comparison]:
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place, name) for name in ("one", "two")]
+        for folder in folders:
+            audit(bag_of_words, topics(12), queries=asking(topics(12))).save(folder, page=False)
+        return [compare(*folders), compare(*folders[::-1])]
 
 
 @cache

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from poolscope import files
 from poolscope.clouds import TokenClouds
 from poolscope.digests import KEY
 from poolscope.encoders.base import ModelCard, Progress
+from poolscope.folder import Folder
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
@@ -102,17 +103,21 @@ def doomed_writer(folder: str, event: str, count: int) -> None:
         if event == "encoding" and strikes():
             die()
 
-    flush = files._flush
+    flush, flush_folder = os.fsync, Folder.flush
 
-    def dying_flush(path: Path) -> None:
-        if path.is_file() and event == "half a file written" and strikes():
-            os.truncate(path, path.stat().st_size // 2)
+    def dying_flush(descriptor: int) -> None:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if is_file and event == "half a file written" and strikes():
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
             die()
-        if path.is_dir() and event == "file renamed" and strikes():
-            die()
-        flush(path)
-        if path.is_file() and event == "file not yet renamed" and strikes():
+        flush(descriptor)
+        if is_file and event == "file not yet renamed" and strikes():
             die()
 
-    files._flush = dying_flush
+    def dying_flush_of_folder(opened: Folder, *, all_below: bool = False) -> None:
+        if event == "file renamed" and strikes():
+            die()
+        flush_folder(opened, all_below=all_below)
+
+    os.fsync, Folder.flush = dying_flush, dying_flush_of_folder  # type: ignore[method-assign]
     fill(Path(folder), encoder=FakeEncoder(before=before), texts=corpus(labels=True))

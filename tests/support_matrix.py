@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import zoo
-from poolscope.capture import OpenModel
 from poolscope.errors import ModelError
-from poolscope.files import atomic_path
+from poolscope.files import atomic_file
+from poolscope.lab.capture import OpenModel
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "capture.md"
 BEGIN, END = "<!-- matrix: written by tests/support_matrix.py -->\n", "<!-- end of matrix -->"
@@ -61,8 +61,8 @@ def _reason(name: str) -> str:
 def main() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     before, after = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    with atomic_path(DOCUMENT) as temporary:
-        temporary.write_text(before + matrix() + after, encoding="utf-8")
+    with atomic_file(DOCUMENT) as stream:
+        stream.write((before + matrix() + after).encode("utf-8"))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
@@ -15,7 +14,7 @@ import poolscope as ps
 from audit_data import bag_of_words, topics
 from fuzzing import TARGETS, clouds, damage, fuzz
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.metrics.tokens.moments import load_state
+from poolscope.lab.tokens.moments import load_state
 from poolscope.stores.store import Store
 from poolscope.texts.spooled import open_spooled, save_spooled
 from store_fakes import edit_json, fill
@@ -212,30 +211,23 @@ def test_json_without_end(tmp_path):
 
 def test_tables_of_an_audit(tmp_path):
     ps.audit(bag_of_words, topics(12)).save(tmp_path, page=False)
-    path = next((tmp_path / "tables").glob("cone*"), None) or next((tmp_path / "tables").glob("*.parquet"))
+    path = next((tmp_path / "tables").glob("*.parquet"))
     whole = path.read_bytes()
     for data in (b"", whole[:-20], whole[:100] + b"\xff" * 40 + whole[140:]):
         path.write_bytes(data)
-        loaded = ps.Audit.load(tmp_path)
         with pytest.raises(StoreError, match="damaged, or not what its name says"):
-            loaded.tables[path.stem]
-    edit_json(tmp_path / "audit.json", files=None)
-    _broken_letters(path)
-    with pytest.raises(StoreError, match="damaged, or not what its name says"):
-        ps.Audit.load(tmp_path).tables[path.stem]
-    pq.write_table(pa.table({"other": [1]}), path)
-    with pytest.raises(StoreError, match="has no column"):
-        ps.Audit.load(tmp_path).column(path.stem, "missing")
+            ps.Audit.load(tmp_path)
+    path.unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        ps.Audit.load(tmp_path)
 
 
 def test_no_table_of_an_audit_is_read_from_elsewhere(tmp_path):
     folder = tmp_path / "audit"
     ps.audit(bag_of_words, topics(12)).save(folder, page=False)
     pq.write_table(pa.table({"secret": [1]}), tmp_path / "secret.parquet")
-    answers = json.loads((folder / "audit.json").read_text(encoding="utf-8"))["answers"]
-    answers[0]["tables"] = ["../../secret"]
-    edit_json(folder / "audit.json", answers=answers)
-    with pytest.raises(StoreError, match="no name of one"):
+    edit_json(folder / "audit.json", files={"../secret.parquet": "0"})
+    with pytest.raises(StoreError, match="leads out"):
         ps.Audit.load(folder)
 
 
@@ -253,4 +245,5 @@ def test_damaged_files_are_read_or_refused(target):
     few = any(word in target for word in ("model", "audit", "lancedb", "chroma", "qdrant"))
     verdicts = fuzz(lambda: iter(range(10 if few else 50)), only=target)
     assert verdicts.wrong == []
-    assert verdicts.counts["refused"] > 0 or target == "chroma"  # a base of many pages, few of which are used
+    # Of the many pages of a Chroma base few are used; damaged cells of a paper are measured again.
+    assert verdicts.counts["refused"] > 0 or target in ("chroma", "paper")

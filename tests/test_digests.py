@@ -18,7 +18,7 @@ from poolscope.auditing.result import Audit
 from poolscope.clouds import file as cloud_file
 from poolscope.digests import PIECE, check_seal, digest_of_numbers, sealed
 from poolscope.errors import InputError, PoolscopeError, StoreError
-from poolscope.metrics.tokens.moments import load_state
+from poolscope.lab.tokens.moments import load_state
 from poolscope.repairs.repair_file import Repair
 from poolscope.results import Result
 from poolscope.stores.store import Store
@@ -266,10 +266,10 @@ def test_verify_goes_through_a_folder_of_outputs(tmp_path):
     assert {file.state for file in checked.files} == {"ok"}
     assert {file.name.split("/")[0] for file in checked.files} == set(READ)
     assert Result.from_dict(checked.to_dict()) == checked
-    path = tmp_path / "audit" / "tables" / "hubs.parquet"
+    path = tmp_path / "audit" / "tables" / "causes.parquet"
     path.write_bytes(path.read_bytes()[:-1] + b"\0")
     wrong = [file.name for file in ps.verify(tmp_path).files if file.state == "damaged"]
-    assert wrong == ["audit/tables/hubs.parquet"]
+    assert wrong == ["audit/tables/causes.parquet"]
 
 
 def test_verify_of_what_poolscope_did_not_write(tmp_path):

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from poolscope.errors import OutputError, StoreError
-from poolscope.files import atomic_path, check_file, check_folder, user_cache_folder, write_json, writing
+from poolscope.files import atomic_file, check_file, check_folder, user_cache_folder, write_json, writing
 
 
-def test_atomic_path_moves_on_success_only(tmp_path):
+def test_atomic_file_moves_on_success_only(tmp_path):
     target = tmp_path / "sub" / "file.txt"
-    with atomic_path(target) as temporary:
-        temporary.write_text("one")
+    with atomic_file(target) as stream:
+        stream.write(b"one")
         assert not target.exists()
     assert target.read_text() == "one"
 
     def broken() -> None:
-        with atomic_path(target) as temporary:
-            temporary.write_text("two")
+        with atomic_file(target) as stream:
+            stream.write(b"two")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -34,8 +34,8 @@ def test_a_reader_keeps_the_old_file_whole_while_a_new_one_takes_its_name(tmp_pa
     target = tmp_path / "file.txt"
     target.write_text("old")
     with target.open() as reader:
-        with atomic_path(target) as temporary:
-            temporary.write_text("new")
+        with atomic_file(target) as stream:
+            stream.write(b"new")
         assert reader.read() == "old"
     assert target.read_text() == "new"
 
@@ -83,7 +83,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path):
 
 def test_what_the_system_refuses_is_said_in_plain_words(tmp_path):
     def write(error: OSError) -> None:
-        with atomic_path(tmp_path / "x.bin"):
+        with atomic_file(tmp_path / "x.bin"):
             raise error
 
     with pytest.raises(OutputError, match=r"x\.bin: .*\(No space left on device\)") as full:
@@ -96,7 +96,7 @@ def test_what_the_system_refuses_is_said_in_plain_words(tmp_path):
 
 def test_a_store_says_the_reason_once(tmp_path):
     def write() -> None:
-        with writing(tmp_path), atomic_path(tmp_path / "x.bin"):
+        with writing(tmp_path), atomic_file(tmp_path / "x.bin"):
             raise PermissionError(errno.EACCES, "Permission denied")
 
     with pytest.raises(StoreError, match="Permission denied") as refused:

@@ -16,32 +16,43 @@ from poolscope.surface import homes
 
 SOURCE = Path(poolscope.__file__).parent
 
-# Stages from first to last; a module imports only from its own stage or an earlier one, wherever the import stands.
+# Stages of the core from first to last; a module imports only from its own stage or an earlier one, wherever the import
+# stands.
 STAGES = [
-    ["digests", "errors", "extensions", "files", "lines", "surface", "views"],
+    [
+        "digests",
+        "errors",
+        "extensions",
+        "files",
+        "folder",
+        "hosts",
+        "keys",
+        "machine",
+        "replacing",
+        "marks",
+        "surface",
+        "words",
+    ],
     ["texts"],
     ["clouds"],
     ["numbers"],
-    ["results", "verdicts"],
-    ["charts"],
+    ["results", "show"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
     ["runtimes"],
-    ["capture"],
     ["metrics"],
     ["engines"],
     ["evaluation"],
     ["repairs"],
-    ["integrations"],
-    ["report"],
     ["auditing"],
     ["verification"],
-    ["research"],
     ["cli"],
     ["__main__"],
 ]
+# The rooms beside the core: they import all of it, it imports neither, and they do not import each other.
+ROOMS = ["lab", "connect"]
 HOMES = homes(poolscope.__file__)
-RANK = {name: rank for rank, names in enumerate(STAGES) for name in names}
+RANK = {name: rank for rank, names in enumerate([*STAGES, *([room] for room in ROOMS)]) for name in names}
 
 # (file, stage that it imports from all the same): why. An entry that is no longer needed fails.
 BACK_EDGES: dict[tuple[str, str], str] = {
@@ -49,7 +60,7 @@ BACK_EDGES: dict[tuple[str, str], str] = {
 }
 PLACE = re.compile(r"poolscope(\.\w+)+:[\w.]+")  # "package.module:name", imported when it is used
 # Folders that may import torch: everything else sees numpy.
-TORCH = ("encoders", "capture", "repairs/temperature", "integrations")
+TORCH = ("encoders", "lab/capture", "repairs/temperature", "connect/integrations")
 
 
 def imports(path: Path) -> set[str]:
@@ -71,7 +82,8 @@ def later_stages(path: Path) -> set[str]:
     assert own in RANK, f"{own} has no stage; add it to STAGES"
     parts = [HOMES.get(name.removeprefix("poolscope."), name).split(".") for name in imports(path)]
     stages = {part[1] for part in parts if part[0] == "poolscope" and len(part) > 1}
-    return {stage for stage in stages if RANK.get(stage, -1) > RANK[own]}
+    others = {*ROOMS} - {own} if own in ROOMS else set()
+    return {stage for stage in stages if RANK.get(stage, -1) > RANK[own] or stage in others}
 
 
 def name_of(path: Path) -> str:
@@ -87,10 +99,79 @@ def test_imports_run_in_one_direction(path):
     assert later_stages(path) == allowed, "imports from later stages; or an exception that is no longer one"
 
 
+CORE = [path for path in FILES if path.relative_to(SOURCE).parts[0] not in ROOMS]
+
+
+@pytest.mark.parametrize("path", CORE, ids=name_of)
+def test_the_core_names_a_room_only_where_its_rows_are_read(path):
+    words = [
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    named = {word for word in words if re.match(r"poolscope\.(lab|connect)\b", word)}
+    assert named == ({f"poolscope.{room}.rows" for room in ROOMS} if name_of(path) == "extensions.py" else set())
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_torch_stops_at_its_wall(path):
     uses = any(part.split(".")[0] == "torch" for part in imports(path))
     assert name_of(path).startswith(TORCH) or not uses
+
+
+# Ways out for words that pass by `words.clean`, and the files that may use each: those that build the clean one of it.
+WAYS_OUT = {
+    "warnings.warn": {"words.py"},
+    "logging.getLogger": {"words.py"},
+    "rich.console.Console": {"show/console.py"},
+    "sys.stdout.write": set(),
+    "sys.stderr.write": set(),
+    "sys.__stdout__": set(),
+    "sys.__stderr__": set(),
+}
+
+
+def ways_out(path: Path) -> set[str]:
+    """The ways out of a file by their full names, however they were imported, and `print`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    full: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            full |= {item.asname or item.name: item.name for item in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            full |= {item.asname or item.name: f"{node.module}.{item.name}" for item in node.names}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute):
+            first, dot, rest = ast.unparse(node).partition(".")
+            names.add(f"{full.get(first, first)}{dot}{rest}")
+    return names & {*WAYS_OUT, "print"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_words_leave_by_one_exit(path):
+    name = name_of(path)
+    allowed = {way for way, files in WAYS_OUT.items() if name in files}
+    if name == "words.py" or name.startswith("cli/"):  # whose streams are guarded before anything is printed
+        allowed.add("print")
+    assert ways_out(path) <= allowed
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import warnings as w\nw.warn('a')",
+        "from warnings import warn as told\ntold('a')",
+        "print('a')",
+        "from rich.console import Console\nConsole()",
+        "from rich import console\nconsole.Console()",
+        "import sys\nsys.stderr.write('a')",
+        "import logging\nlogging.getLogger('a')",
+    ],
+)
+def test_a_way_past_the_exit_is_found(code, tmp_path):
+    (tmp_path / "code.py").write_text(code)
+    assert len(ways_out(tmp_path / "code.py")) == 1
 
 
 def test_every_exception_names_a_file():

@@ -97,7 +97,7 @@ def test_a_source_distribution_builds_without_a_compiler(tree):
         sources = {str(kernel.relative_to("src")) for kernel in hook().KERNELS}
         assert {"poolscope/docs/socm.md", "poolscope/py.typed", *sources} <= set(names)
         metadata = message_from_bytes(archive.read(next(name for name in names if name.endswith("/METADATA"))))
-    assert "sees what pooling hides" in metadata.get_payload()
+    assert "why your embedding search misses" in metadata.get_payload()
 
 
 def install_editable(tree: Path) -> list[str]:

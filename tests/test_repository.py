@@ -107,7 +107,7 @@ def test_the_hook_that_the_docs_print_runs_and_stops_a_commit(tmp_path, monkeypa
     pytest.importorskip("pre_commit", reason="the hook is run by pre-commit")
     monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("POOLSCOPE_CACHE", str(tmp_path / "cache"))
-    hook = recipes()[1].replace("sentence-transformers/all-MiniLM-L6-v2", "builtin:wordllama --trial 0")
+    hook = recipes()[1].replace("sentence-transformers/all-MiniLM-L6-v2", "builtin:wordllama --no-encode")
     hook = hook.replace("entry: poolscope", f"entry: {sys.executable} -m poolscope")
     folder = tmp_path / "work"
     folder.mkdir()
@@ -115,6 +115,8 @@ def test_the_hook_that_the_docs_print_runs_and_stops_a_commit(tmp_path, monkeypa
     words = ["river", "bread", "stone", "lamp", "train", "music", "harbour", "winter", "letter", "garden", "engine"]
     texts = [f"the {a} beside the {b}" for a in words for b in words][:: 2 * copies] * copies
     (folder / "chunks.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), "utf-8")
+    asked = [f'{{"query": "{text}", "relevant": "{k}"}}\n' for k, text in enumerate(texts[: len(texts) // copies])]
+    (folder / "queries.jsonl").write_text("".join(asked), "utf-8")
     for arguments in (["init", "-q"], ["add", "-A"]):
         subprocess.run(["git", *arguments], cwd=folder, check=True)
     command = [sys.executable, "-m", "pre_commit", "run", "--all-files"]
@@ -366,3 +368,14 @@ def test_subjects_of_commits_are_short(message, said, tmp_path):
     script = ROOT / "tools" / "check_commit_message.py"
     run = subprocess.run([sys.executable, str(script), str(file)], capture_output=True, text=True)
     assert (run.returncode, said is None or said in run.stderr) == (0 if said is None else 1, True)
+
+
+def test_every_promise_names_a_test_that_exists():
+    named = set(re.findall(r"`(test_\w+)`", read(ROOT / "SECURITY.md")))
+    written = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)\(", read(path), re.MULTILINE)
+    }
+    assert named
+    assert named - written == set()

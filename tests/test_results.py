@@ -370,10 +370,9 @@ def test_a_file_is_loaded_where_nothing_was_measured_yet(tmp_path):
 
 # Results that do more than declare fields, each with its reason.
 WAYS_OF_THEIR_OWN = {
-    "Answer": "its verdict lies flat in the JSON of an audit, which `research correlate` joins",
     "Audit": "a folder: a page, and a Parquet file a table",
     "Chunks": "a file of texts, which `read_texts` reads",
-    "Comparison": "a folder with a page",
+    "Comparison": "a folder with a table",
     "LayersResult": "one row a text and state, in columns",
     "SocmResult": "pairs in columns, millions of them; the summary shows the worst",
     "TokenStatistics": "types in columns; the summary shows the most frequent",

@@ -14,6 +14,7 @@ from audit_data import bag_of_words, topics
 from poolscope.errors import PoolscopeError
 from poolscope.evaluation.tasks import RetrievalTask
 from poolscope.numbers.ranking import find_neighbours
+from poolscope.texts.fine_pairs import FinePair
 
 RANDOM = np.random.default_rng(0)
 MATRICES = [RANDOM.normal(size=(5, 4)) for _ in range(12)]
@@ -21,7 +22,15 @@ CLOUDS = ps.TokenClouds.from_arrays(MATRICES)
 VECTORS = RANDOM.normal(size=(20, 3))
 NAN = float("nan")
 
+MASKED = np.ma.masked_array(RANDOM.normal(size=(20, 4)), mask=np.arange(80).reshape(20, 4) == 5)
+
 CALLS = {
+    "masked clouds": lambda: ps.TokenClouds.from_arrays([*MATRICES, MASKED]),
+    "masked tokens of a function": lambda: ps.encode(lambda texts: [MASKED for _ in texts], ["a"]),
+    "masked vectors": lambda: ps.audit(MASKED),
+    "masked index": lambda: ps.read_index(MASKED),
+    "masked pair": lambda: ps.socm_pair(MASKED, MASKED),
+    "masked neighbours": lambda: find_neighbours(MASKED, 3),
     **{f"clouds of {value!r}": lambda value=value: ps.TokenClouds.from_arrays(value) for value in (None, 3, "ab", {})},
     **{
         f"column {name} {values!r:.20}": lambda name=name, values=values: ps.TokenClouds.from_arrays(
@@ -134,6 +143,7 @@ LEAST = {
     "chunk_texts": {"model": bag_of_words, "texts": WORDS},
     "compare": {},
     "compare_storage": {"model": bag_of_words, "task": TASK},
+    "pooling_cost": {"model": bag_of_words, "task": TASK},
     "compare_scores": {"before": [0.1, 0.2, 0.3], "after": [0.2, 0.2, 0.4]},
     "confusion": {"clouds": CLOUDS},
     "context_likelihood": {"model": bag_of_words, "texts": WORDS},
@@ -142,14 +152,13 @@ LEAST = {
     "encode": {"model": bag_of_words, "texts": WORDS},
     "encode_with": {"engine": "local", "encoder": ps.as_encoder(bag_of_words), "texts": NAMES, "folder": "nowhere/a"},
     "evaluate": {"model": bag_of_words, "task": TASK},
-    "evidence": {"folders": ["nowhere"]},
     "intervene": {"documents": CLOUDS},
     "layers": {"model": bag_of_words, "texts": WORDS},
     "length_profile": {"vectors": VECTORS, "lengths": range(1, 21)},
     "length_report": {"model": bag_of_words, "texts": WORDS},
-    "length_verdicts": {"result": None},
     "make_engine": {},
     "measure_with": {"engine": "local", "metric": "corpus", "folder": "nowhere"},
+    "norm_ablation": {"model": bag_of_words, "texts": WORDS},
     "norm_layout": {"model": bag_of_words},
     "open_clouds": {"path": "nowhere"},
     "pool": {"clouds": CLOUDS},
@@ -161,18 +170,30 @@ LEAST = {
     "socm_table": {"clouds": CLOUDS, "path": "nowhere/a.parquet"},
     "split_half_task": {"texts": WORDS},
     "tempscale": {"model": bag_of_words},
+    "fine_grained": {"model": bag_of_words, "pairs": [FinePair("a b", "negation", "a c", {"case": "A b"})]},
+    "token_matches": {"model": bag_of_words, "query": "a b", "text": "b c"},
     "token_statistics": {"model": bag_of_words, "texts": WORDS},
     "transport": {"clouds": CLOUDS},
     "truncation_report": {"clouds": CLOUDS},
     "tune": {"model": bag_of_words, "texts": WORDS},
+    "inspect_model": {"model": "builtin:wordllama"},
     "verify": {"path": "nowhere"},
     "windows": {"clouds": CLOUDS},
     "worst_pairs": {"clouds": CLOUDS},
-    "zoo": {"models": ["nowhere"], "output": "nowhere/a"},
+    "fix": {"found": "nowhere"},
+    "permutation_floor": {"clouds": CLOUDS},
+    "match_rows": {"stored": VECTORS, "encoded": VECTORS},
+    "one_space": {
+        "vectors": np.repeat(VECTORS, 6, axis=0),
+        "texts": [f"{word} {k}" for k in range(10) for word in WORDS],
+    },
+    "paper": {"name": "socm", "output": "nowhere/a", "figures": ["3"]},
     **{
         name: {"vectors": VECTORS}
         for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum")
     },
+    "calibrate": {"texts": "nowhere.csv"},
+    "write_index": {"place": "nowhere.txt", "vectors": np.eye(2)},
     **{name: {"source": "nowhere.csv"} for name in ("read_index", "read_pairs", "read_queries", "read_texts")},
     "read_vectors": {"path": "nowhere.npy"},
     "AdaptivePooling": {},

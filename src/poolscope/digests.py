@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import StoreError
+from poolscope.folder import Folder
 
 KEY = "checksum"  # of the digest in a JSON object
 PIECE = 2**20  # bytes of vectors under one digest
@@ -74,13 +76,20 @@ def digest_of_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
 def digest_of_file(path: Path) -> str:
     """`digest_of` the bytes of a file of any size, a piece at a time."""
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+        return _digest_of_stream(stream)
 
 
-def digests_of_files(folder: Path) -> dict[str, str]:
+def digests_of_files(folder: Folder) -> dict[str, str]:
     """The digest of every file below a folder, by its name there."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): digest_of_file(path) for path in files}
+    digests = {}
+    for name in sorted(folder.files()):
+        with folder.reading(name) as stream:
+            digests[name] = _digest_of_stream(stream)
+    return digests
+
+
+def _digest_of_stream(stream: BufferedReader) -> str:
+    return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def sealed(content: Mapping[str, Any], *, beside: str = "") -> dict[str, Any]:

@@ -9,25 +9,32 @@ import importlib
 import importlib.util
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
-# What stands before the last @ of an address, and fields of its query that are named like a secret.
-_USER = re.compile(r"(\w:/{1,2})[^\s'\"]*:[^\s'\"]*@")
-_FIELD = re.compile(r"([?&][\w-]*(?:pass|key|token|secret)[\w-]*=)[^&\s'\"]+", re.IGNORECASE)
+from poolscope.words import clean, clean_error
 
 
 class PoolscopeError(Exception):
-    """Base of every error that poolscope raises on purpose; its message shows no password of an address.
+    r"""Base of every error that poolscope raises on purpose; its words are clean (`words.clean`).
+
+    So are those of the error that is being handled: a traceback shows it too.
 
     >>> str(PoolscopeError("mysql://me:open-sesame@host/base?api_key=open-sesame is no file"))
     'mysql://…@host/base?api_key=… is no file'
+    >>> str(PoolscopeError("the column \x1b]0;title\x07 is no text"))
+    'the column ␛]0;title␇ is no text'
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(_FIELD.sub(r"\1…", _USER.sub(r"\1…@", a)) if isinstance(a, str) else a for a in args))
+        super().__init__(*(clean(part) if isinstance(part, str) else part for part in args))
+        handled = sys.exc_info()[1]
+        if not isinstance(handled, PoolscopeError):
+            clean_error(handled)
 
 
 class InputError(PoolscopeError, ValueError):
@@ -44,6 +51,10 @@ class OutputError(InputError, OSError):
 
 class ModelError(PoolscopeError):
     """A model that cannot be reached, loaded safely, or understood."""
+
+
+class LibraryError(ModelError):
+    """A library of others failed over a model; the message has its cause."""
 
 
 class StoreError(PoolscopeError):
@@ -97,6 +108,27 @@ def panics_raised() -> Iterator[None]:
         if type(error).__name__ != "PanicException":
             raise
         raise PanicError(str(error)) from error
+
+
+@contextmanager
+def explained(what: str, remedy: str) -> Iterator[None]:
+    """Turn whatever a library of others raises over a model into one line of ours: `what` failed, the cause, a remedy.
+
+    Files of others make a library raise anything, a panic of Rust among it; so no list says what is caught. A warning
+    that the caller has turned into an error stays one.
+
+    >>> with explained("m: it cannot be opened", "Download it again."):
+    ...     [][0]
+    Traceback (most recent call last):
+    poolscope.errors.LibraryError: m: it cannot be opened (IndexError: list index out of range). Download it again.
+    """
+    try:
+        with panics_raised():
+            yield
+    except (PoolscopeError, Warning):
+        raise
+    except Exception as error:
+        raise LibraryError(f"{what} ({in_one_line(error)}). {remedy}") from error
 
 
 def in_one_line(error: BaseException) -> str:
@@ -161,6 +193,16 @@ def shorten(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+def did_you_mean(typed: object, names: Iterable[str]) -> str:
+    """A sentence that proposes the name nearest to what was typed; empty where none is near.
+
+    >>> did_you_mean("cosin", ["cosine", "dot"]), did_you_mean("x", ["cosine"])
+    (" Did you mean 'cosine'?", '')
+    """
+    near = get_close_matches(str(typed), [str(name) for name in names], n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
+
+
 def whole_number(value: Any, name: str, *, least: int = 1, most: float = float("inf")) -> int:
     """The value as an int, or an error that names it where it is no whole number, too small or too large a one.
 
@@ -174,19 +216,5 @@ def whole_number(value: Any, name: str, *, least: int = 1, most: float = float("
         number = least - 1
     if not least <= number <= most:
         upper = " or more" if number < least else f" to {most}"
-        raise InputError(f"{name}: received {shorten(value)}; allowed: a whole number, {least}{upper}. Pass one.")
+        raise InputError(f"{name}: received {shorten(value)}; allowed: a whole number, {least}{upper}. Try {least}.")
     return number
-
-
-def refuse_renamed(function: str, arguments: Mapping[str, Any], /, **names: str) -> None:
-    """Refuse an argument under the name of an earlier version, and say its present one: `names` maps old to new."""
-    for old, new in names.items():
-        if old in arguments:
-            raise InputError(f"{old}: this argument of {function} is called {new} now. Write {new}=….")
-
-
-def refuse_arguments(function: str, arguments: Mapping[str, Any], /, **names: str) -> None:
-    """Refuse every argument that a function does not take, as Python does, but for renamed ones, which are named."""
-    refuse_renamed(function, arguments, **names)
-    if arguments:
-        raise TypeError(f"{function}() got an unexpected keyword argument {next(iter(arguments))!r}")

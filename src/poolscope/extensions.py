@@ -1,6 +1,10 @@
-"""Packages outside poolscope that add metrics, questions, encoders or repairs.
+"""What adds metrics, commands, connectors, encoders or repairs to the core: its own two rooms, and other packages.
 
-Such a package names a module in its own pyproject.toml; the module registers what it brings when it is imported:
+The core imports neither `lab` nor `connect`. Each of them has a module of rows: data that say what the room brings and
+where it stands. The tables of the core take these rows in (`rows_of`). What the core can use but does not contain it
+asks for by name (`service`), such as an engine on a cluster.
+
+A package from outside names a module in its own pyproject.toml, which registers what it brings when it is imported:
 
     [project.entry-points."poolscope.extensions"]
     mine = "my_package.poolscope_rows"
@@ -9,15 +13,47 @@ Such a package names a module in its own pyproject.toml; the module registers wh
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
-import warnings
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError
+from poolscope.words import warn
 
 GROUP = "poolscope.extensions"
+ROOMS = ("poolscope.lab.rows", "poolscope.connect.rows")  # data alone: importing them costs nothing
+
+
+def rows_of(table: str) -> Iterator[Any]:
+    """The rows that the rooms bring for a table of the core: "METRICS", "COMMANDS", "CONNECTORS"."""
+    for room in ROOMS:
+        yield from getattr(importlib.import_module(room), table, ())
+
+
+def service(name: str) -> Any:
+    """What a room provides under this name, imported now.
+
+    >>> service("engine on a Ray cluster").name
+    'ray'
+    """
+    return resolve(dict(rows_of("SERVICES"))[name])
+
+
+def resolve(function: str | Callable[..., Any]) -> Callable[..., Any]:
+    """The function itself, imported if only its place was named ("package.module:name", "package.module:Class.name").
+
+    >>> resolve("math:sqrt")(4.0)
+    2.0
+    """
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    resolved: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
+    return resolved
 
 
 def _may_be_named() -> bool:
@@ -61,7 +97,7 @@ def add_row(table: dict[str, Any], row: Any, what: str, *, first: bool = False) 
 
 @functools.cache
 def load_extensions() -> tuple[str, ...]:
-    """Import every extension once; the names of those that could be. One that fails is named and left out."""
+    """Import every extension once; the names of the extensions. One that fails is named and left out."""
     if not _may_be_named():
         return ()
     from importlib.metadata import entry_points
@@ -74,7 +110,7 @@ def load_extensions() -> tuple[str, ...]:
             message = (
                 f"the extension {entry.name!r} ({entry.value}) could not be loaded: {type(error).__name__}: {error}"
             )
-            warnings.warn(message, stacklevel=2)
+            warn(message)
         else:
             loaded.append(entry.name)
     return tuple(loaded)

@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -42,9 +42,10 @@ from poolscope import __version__
 from poolscope.clouds import TokenClouds
 from poolscope.digests import check_seal, sealed
 from poolscope.errors import InputError, MissingExtraError, PoolscopeError, StoreError
-from poolscope.files import atomic_path, text_of, write_json
+from poolscope.files import atomic_file, text_of, write_json
 from poolscope.numbers.intervals import Estimate
-from poolscope.views import opening, sketch, table_view, word
+from poolscope.show.notebook import opening, show_in_notebook, table_view, word
+from poolscope.words import without_secrets
 
 Array = NDArray[np.float64]
 
@@ -106,36 +107,41 @@ class Result:
         return ()
 
     def told(self) -> list[tuple[str, str]]:
-        """The headline as words and numbers that a reader can take in."""
-        return [
+        """The headline as words and numbers that a reader can take in, and what the intervals are over."""
+        values = self.headline()
+        rows = [
             (self.field_words.get(name) or name.replace("_", " "), word(value))
-            for name, value in self.headline().items()
+            for name, value in values.items()
             if value != ""
         ]
+        found = [value.interval for value in values.values() if isinstance(value, Estimate) and value.interval]
+        units = dict.fromkeys(f"{interval.level:.0%}, over {interval.unit}" for interval in found)
+        return [*rows, ("intervals", "; ".join(units))] if units else rows
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{name.replace('_', ' ')} {word(value)}" for name, value in self.headline().items())
         return f"{type(self).__name__}({parts})"
 
     def _repr_html_(self) -> str:
-        """What is seen in words, a small drawing of the figure and the first rows of the table, for notebooks."""
-        parts = [self._opening(), self._drawing()]
+        """The sentences, the numbers and the first rows of the table, for notebooks."""
+        parts = [self._opening()]
         with suppress(InputError):  # too many rows to keep: the headline stands alone
             own = (type(self).rows, type(self).to_table)
             if own != (Result.rows, Result.to_table):  # else the only row is the headline
                 parts.append(table_view(self.to_table(), self.shown_rows, self.column_words))
         return "".join(parts)
 
-    def _opening(self) -> str:
-        """What is seen in words, with the numbers below it."""
-        return opening(type(self).__name__, self.seen(), self.told())
-
-    def _drawing(self) -> str:
-        """The figure as a small drawing; empty where there is none, or nothing that draws."""
+    def _ipython_display_(self) -> None:
+        """IPython calls this to show the result: `_repr_html_`, then the figure where the result has one."""
         try:
-            return sketch(self.figure())
+            figure = self.figure()
         except (InputError, MissingExtraError):
-            return ""
+            figure = None
+        show_in_notebook(self._repr_html_(), figure)
+
+    def _opening(self) -> str:
+        """The sentences, with the numbers below them."""
+        return opening(type(self).__name__, self.seen(), self.told())
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
@@ -207,19 +213,17 @@ class Result:
         if ending == ".parquet":
             self.save_parquet(path)
             return
-        from pyarrow import csv
-
         table = self.to_table()
         if nested := [column.name for column in table.schema if pa.types.is_nested(column.type)]:
             raise InputError(f"{path}: the columns {', '.join(nested)} hold lists, which CSV has not. Write .parquet.")
-        with atomic_path(path) as temporary:
-            csv.write_csv(table, temporary)
+        with atomic_file(path) as stream:
+            write_csv(table, stream)
 
     def save_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write `to_table()` as Parquet, atomically, whatever the ending of the name."""
         table = self.to_table()
-        with atomic_path(path) as temporary:
-            pq.write_table(table, temporary)
+        with atomic_file(path) as stream:
+            pq.write_table(table, stream)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -346,7 +350,7 @@ def plain(value: Any) -> Any:
     >>> plain({"a": np.float32(0.5), "b": np.arange(2), "c": float("nan")})
     {'a': 0.5, 'b': [0, 1], 'c': None}
     """
-    return _plain(value, arrays=False)
+    return without_secrets(_plain(value, arrays=False))
 
 
 def packed(value: Any) -> Any:
@@ -355,7 +359,7 @@ def packed(value: Any) -> Any:
     >>> packed({"counts": np.array([1, 2], dtype=np.int8), "limit": float("inf")})
     {'counts': {'dtype': '|i1', 'shape': [2], 'base64': 'AQI='}, 'limit': 'inf'}
     """
-    return _plain(value, arrays=True)
+    return without_secrets(_plain(value, arrays=True))
 
 
 def _plain(value: Any, *, arrays: bool) -> Any:
@@ -404,7 +408,7 @@ def restored(kind: Any, value: Any) -> Any:
     """A plain value as the type that a field declares: the way back from `plain` and `packed`.
 
     >>> restored(Estimate | None, {"value": 0.5, "interval": None})
-    Estimate(value=0.5, interval=None, floor=None, floor_low=None, floor_high=None)
+    Estimate(value=0.5, interval=None, floor=None, floor_low=None, floor_high=None, no_interval='')
     """
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
@@ -489,3 +493,37 @@ def _restored_sequence(origin: Any, inner: Sequence[Any], value: Any) -> Any:
 
 def _restored_key(kind: Any, key: str) -> Any:
     return int(key) if kind is int else float(key) if kind is float else key
+
+
+# -- tables for spreadsheets ------------------------------------------------------------------------------------------
+
+# What a spreadsheet takes for a formula, also behind spaces and in the wide letters of East Asian keyboards.
+_FORMULA = r"^[\s\x00-\x1f]*[=+\-@＝＋－＠]|^[\t\r\n]"
+
+
+def write_csv(table: pa.Table, stream: BinaryIO) -> None:
+    r"""Write a table as CSV in which no spreadsheet runs a text: what looks like a formula gets a ' before it.
+
+    >>> import io
+    >>> stream = io.BytesIO()
+    >>> write_csv(pa.table({"text": ["=1+1", "one"], "number": [-1, 2]}), stream)
+    >>> stream.getvalue()
+    b'"text","number"\n"\'=1+1",-1\n"one",2\n'
+    """
+    from pyarrow import csv
+
+    columns = [_without_formulas(column) for column in table.columns]
+    names = _without_formulas(pa.chunked_array([table.column_names], pa.string())).to_pylist()
+    csv.write_csv(pa.Table.from_arrays(columns, names=names), stream)
+
+
+def _without_formulas(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of texts whose formulas are quoted; any other column as it is."""
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    quoted = pc.binary_join_element_wise(pa.scalar("'", column.type), column, pa.scalar("", column.type))
+    return pc.if_else(pc.match_substring_regex(column, _FORMULA), quoted, column)

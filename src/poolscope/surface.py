@@ -82,7 +82,7 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     ['one']
     >>> checked(first)(["one", "two"], count="2")
     Traceback (most recent call last):
-    poolscope.errors.InputError: count: received '2'; allowed: a whole number. Pass one.
+    poolscope.errors.InputError: count: received '2'; allowed: a whole number.
     """
 
     @wraps(function)
@@ -114,6 +114,23 @@ def _places(function: Callable[..., Any]) -> tuple[tuple[str, ...], str]:
     return code.co_varnames[: code.co_argcount], rest
 
 
+def refuse_masked(value: Any, name: str) -> None:
+    """Refuse a masked array of numpy with masked numbers: whoever reads it as an array gets what lies below the mask.
+
+    >>> import numpy as np
+    >>> refuse_masked(np.ma.masked_array([1.0, 2.0], mask=[False, True]), "vectors")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    poolscope.errors.InputError: vectors: received a masked array with 1 masked number; allowed: an array in which ...
+    """
+    arrays = value if isinstance(value, list | tuple) and not isinstance(next(iter(value), None), str) else (value,)
+    for each in arrays:
+        if hasattr(each, "filled") and hasattr(each, "mask") and (masked := int(each.mask.sum())):
+            raise InputError(
+                f"{name}: received a masked array with {masked:,} masked number{'' if masked == 1 else 's'}; allowed: "
+                f"an array in which every number counts. Leave these rows out, or fill the gaps (array.filled)."
+            )
+
+
 def as_array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
     """The value as an array, of numbers where a type is named, or an error that names it.
 
@@ -122,11 +139,12 @@ def as_array(value: Any, name: str, dtype: type | None = None) -> NDArray[Any]:
     """
     import numpy as np
 
+    refuse_masked(value, name)
     try:
         return np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):  # lists of unequal lengths, what is no number
         kind = "an array, or a list of items of one shape" if dtype is None else "an array or a list of numbers"
-        raise InputError(f"{name}: received {shorten(value)}; allowed: {kind}. Pass one.") from None
+        raise InputError(f"{name}: received {shorten(value)}; allowed: {kind}.") from None
 
 
 def as_lengths(lengths: Any, count: int, source: str) -> NDArray[np.int64]:
@@ -165,11 +183,12 @@ def _members(hint: Any) -> tuple[Any, ...]:
 
 
 def _check(name: str, value: Any, hints: Mapping[str, tuple[Any, ...]]) -> None:
-    """Refuse a value that none of the types of an argument allows, and a seed below 0."""
+    """Refuse a value that none of the types of an argument allows, a masked array, and a seed below 0."""
+    refuse_masked(value, name)
     if not any(_fits(value, member) for member in hints.get(name, (Any,))):
         words = [_in_words(member)[0] for member in hints[name]]
         listed = " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-        raise InputError(f"{name}: received {shorten(value)}; allowed: {listed}. Pass one.")
+        raise InputError(f"{name}: received {shorten(value)}; allowed: {listed}.")
     if name == "seed":
         whole_number(value, name, least=0)
 

@@ -23,9 +23,10 @@ from poolscope.clouds.file import has_digests
 from poolscope.clouds.vectors import Vectors, open_vectors
 from poolscope.digests import KEY, check_seal, digest_of_arrays, digest_of_file
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading, shorten
-from poolscope.files import current_file, refuse_special, text_of
-from poolscope.metrics.tokens.moments import load_state, read_header
+from poolscope.extensions import service
+from poolscope.files import refuse_special, text_of
 from poolscope.repairs.vectors import open_arrays
+from poolscope.replacing import current_file
 from poolscope.results import Result
 from poolscope.stores.remote import is_remote
 from poolscope.stores.store import LABELS, MANIFEST, Store, checked_shard, fetched
@@ -105,7 +106,9 @@ def verify(path: str | os.PathLike[str]) -> Verification:
 
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str) or path == "":
-        raise InputError(f"path: received {shorten(path)}; allowed: the name of a file or folder. Pass one.")
+        raise InputError(
+            f"path: received {shorten(path)}; allowed: the name of a file or folder, such as 'report.json'."
+        )
     target = fetched(path) if is_remote(path) else Path(path)
     if not exists(target):
         raise InputError(f"{shorten(str(path))}: there is no such file or folder. Name what poolscope wrote.")
@@ -177,9 +180,8 @@ def _check_state(path: Path) -> tuple[State, str]:
     with reading(path, _REMEDY), np.load(path, allow_pickle=False) as file:
         if "header" not in file.files:
             return "unchecked", "no digest: no state of token statistics"
-        header = read_header(file)
-    moments = load_state(path)
-    return ("ok", f"moments of {moments.texts:,} texts") if KEY in header else _without()
+    texts = service("state of token statistics")(path)
+    return ("ok", f"moments of {texts:,} texts") if texts is not None else _without()
 
 
 def _check_repair(path: Path) -> tuple[State, str]:

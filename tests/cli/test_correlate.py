@@ -1,4 +1,4 @@
-"""`poolscope research correlate` through the real parser."""
+"""`poolscope lab correlate` through the real parser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evidence_data import audit, mteb_result
 from poolscope import correlate
 from poolscope.errors import InputError
 
-run = partial(run_command, "correlate")
+run = partial(run_command, "lab", "correlate")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_the_screen_and_the_files(audits, scores, tmp_path):
 
 
 def test_choices(audits, scores):
-    result = invoke("correlate", *map(str, audits), "--scores", str(scores), "--json", "-")
+    result = invoke("lab", "correlate", *map(str, audits), "--scores", str(scores), "--json", "-")
     assert len(json.loads(result.stdout)["rows"]) == 2
     output = run(*audits, "--scores", scores, "--metric", "socm", "--control", "none")
     assert "length_slope" not in output
@@ -71,18 +71,6 @@ def test_a_narrow_screen_cuts_nothing_off(audits, scores):
     assert max(map(len, output.splitlines())) <= 80
     for found in (row.spearman, row.kendall, row.pearson):
         assert re.search(rf"{re.escape(str(found))} +{re.escape(str(found.p))}", output)
-
-
-def test_of_audits_the_headlines_are_tried_and_the_rest_when_named(scores, tmp_path):
-    numbers = {"socm": 0.1, "floor": 0.3, "score_pairs": 10, "hub_skewness": 2.0, "hub_skewness_floor": 1.0}
-    values = np.random.default_rng(1).normal(size=(5, len(numbers)))
-    paths = [audit(tmp_path / f"{k}.json", f"org/m{k}", dict(zip(numbers, values[k], strict=True))) for k in range(5)]
-    study = correlate(paths, scores)
-    assert [row.metric for row in study.correlations] == ["socm", "hub_skewness"]
-    assert any("floor, score_pairs, hub_skewness_floor" in note for note in study.notes)
-    output = run(*paths, "--scores", scores, "--control", "floor", "--metric", "socm", "--metric", "floor")
-    assert "all metrics" not in output  # the floor is no control of itself
-    assert [row.metric for row in correlate(paths, scores, only_metrics=["floor"]).correlations] == ["floor"]
 
 
 def test_metrics_from_a_table(audits, scores):
@@ -111,7 +99,7 @@ def test_what_is_missing_is_named(audits, scores, tmp_path):
             run(*audits, "--scores", tmp_path / "none.csv", *choice)
         assert "hub" not in str(missing.value)
     (tmp_path / "typo.csv").write_text("model,mteb\norg/m0,1\norg/m1,x\norg/m2,3", encoding="utf-8")
-    with pytest.raises(InputError, match=r"typo\.csv: row 1, column 'mteb' holds 'x'"):
+    with pytest.raises(InputError, match=r"typo\.csv: row 2, column 'mteb' holds 'x'"):
         run(*audits, "--scores", tmp_path / "typo.csv")
     with pytest.raises(InputError, match="benchmark is for a folder"):
         run(*audits, "--scores", scores, "--benchmark", "MTEB(eng, v2)")

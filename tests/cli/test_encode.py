@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from typer.main import get_command
 
-from command_line import invoke, last_command
-from poolscope.cli import app, main
+from command_line import commands, invoke, last_command
+from poolscope.cli import main
 from poolscope.cli.inputs import DEFAULT_LIMIT, encoding_progress
 from poolscope.errors import InputError
 from poolscope.stores.store import Store, open_clouds, open_store
@@ -259,17 +258,17 @@ def test_the_real_model_killed_and_continued_gives_the_same_bytes(
 ) -> None:
     command, folder = whole
     code = f"import sys; from poolscope.cli import main; sys.argv[1:] = {['encode', *command, '-o', str(tmp_path)]!r}\n"
-    # each shard has three layers: die when two of the last one are in place
+    # each shard has three layers: die when two of the last one are in place and the third is written, not named
     code += f"""
 import os, signal
 from poolscope.clouds import TokenClouds
-save, saved = TokenClouds.save, []
-def dying_save(clouds, path):
-    save(clouds, path)
-    saved.append(path)
-    if len(saved) == {3 * shards - 1}:
+write, written = TokenClouds.write, []
+def dying_write(clouds, stream):
+    write(clouds, stream)
+    written.append(stream)
+    if len(written) == {3 * shards}:
         os.kill(os.getpid(), signal.SIGKILL)
-TokenClouds.save = dying_save
+TokenClouds.write = dying_write
 main()
 """
     killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ})
@@ -351,5 +350,5 @@ def test_the_encoding_of_the_texts_is_an_option(tmp_path: Path, use_fake: UseFak
     "command", ["audit", "encode", "evaluate", "intervene", "layers", "length", "socm", "tokens", "transport", "tune"]
 )
 def test_every_command_that_reads_texts_takes_their_encoding(command: str) -> None:
-    parameters = {name for option in get_command(app).get_command(None, command).params for name in option.opts}  # type: ignore[attr-defined]
+    parameters = {name for option in commands()[command].params for name in option.opts}
     assert "--encoding" in parameters

@@ -11,7 +11,7 @@ import pytest
 
 from command_line import invoke, run
 from length_data import with_effect, word_texts, word_tokenizer
-from poolscope import length_profile
+from poolscope import audit, length_profile
 from poolscope.cli.length import parse_bins
 from poolscope.errors import InputError
 from tiny_models import save_model
@@ -52,23 +52,17 @@ def test_a_model_with_everything(folder, texts, tmp_path):
     )
     stored = json.loads((tmp_path / "r.json").read_text())
     assert output.count("written:") == 2
-    assert f"length: {stored['verdict']['level']}" in output
     assert f"slope {stored['profile']['slope']['value']:+.4f}" in output
     for word in (
         "σₐ",
         "whole − averaged",
         "repeated",
         "Random texts joined: cosine",
-        "search:",
-        "position:",
-        "labels:",
         "on top of the texts",
     ):
         assert word in output
     assert "* beyond the limit of 64 tokens" in output
     assert all(stored[part] for part in ("mechanism", "nulls", "probes", "retrieval", "position", "labels"))
-    for name, part in (("search", "retrieval"), ("position", "position"), ("labels", "labels")):
-        assert f"{name}: {stored[part]['verdict']['level']}" in output
     assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["bins"]]
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Is it only averaging?" in page
@@ -87,26 +81,13 @@ def test_vectors_alone(vectors, tmp_path):
     output = run("length", vectors, "--json", tmp_path / "r.json")
     held = np.load(vectors)
     expected = length_profile(held["vectors"], held["lengths"])
-    assert "length: watch" in output
     assert f"{expected.slope.value:+.4f}" in output
     assert "takes the model" in output
     stored = json.loads((tmp_path / "r.json").read_text())
     assert stored["profile"]["slope"]["value"] == pytest.approx(expected.slope.value)
-    assert stored["verdict"]["level"] == "watch"
     assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
     shown = invoke("length", vectors, "--json", "-", "--bins", "0,40,600")
     assert [row["label"] for row in json.loads(shown.stdout)["profile"]["bins"]] == ["0–40", "40–600"]
-
-
-def test_thresholds_are_those_of_the_audit(vectors, tmp_path):
-    chosen = tmp_path / "limits.toml"
-    chosen.write_text("length_watch = 50\nshort_watch = 3\n")
-    assert "length: ok" in run("length", vectors, "--threshold", "length_watch=50")
-    assert "length: ok" in run("length", vectors, "--thresholds", chosen, "--json", tmp_path / "r.json")
-    assert json.loads((tmp_path / "r.json").read_text())["thresholds"]["short_watch"] == 3
-    assert "length: watch" in run("length", vectors, "--thresholds", chosen, "--threshold", "length_watch=0.25")
-    with pytest.raises(InputError, match="received long_watch; known are"):
-        run("length", vectors, "--threshold", "long_watch=1")
 
 
 def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
@@ -114,7 +95,7 @@ def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
     np.save(tmp_path / "v.npy", random.standard_normal((len(TEXTS), 8)))
     output = run("length", tmp_path / "v.npy", texts, "--column", "text", "--label-column", "label", "--labels")
     assert "lengths in words" in output
-    assert "labels:" in output
+    assert "label" in output
     with pytest.raises(InputError, match="without texts or lengths"):
         run("length", tmp_path / "v.npy")
     with pytest.raises(InputError, match="holds no labels"):
@@ -141,7 +122,7 @@ def test_names_of_columns_are_those_of_the_vectors(tmp_path):
     named = ("--column", "body", "--label-column", "topic", "--labels")
     output = run("length", tmp_path / "v.parquet", *named)
     assert "lengths in words" in output
-    assert "labels:" in output
+    assert "label" in output
     with pytest.raises(InputError, match=r"'title'.* embedding, body"):
         run("length", tmp_path / "v.parquet", "--column", "title")
     np.save(tmp_path / "v.npy", made)
@@ -160,7 +141,7 @@ def test_texts_that_would_be_ignored_are_refused(vectors, texts, tmp_path):
     labelled = tmp_path / "labelled.jsonl"
     rows = [{"text": line, "label": "ab"[k % 2]} for k, line in enumerate(lines)]
     labelled.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert "labels:" in run("length", vectors, labelled, "--label-column", "label", "--labels")
+    assert "label" in run("length", vectors, labelled, "--label-column", "label", "--labels")
     np.save(tmp_path / "v.npy", np.load(vectors)["vectors"])
     plain.write_text("\n".join([*lines[:7], "", *lines[8:]]), encoding="utf-8")
     with pytest.raises(InputError, match=r"299 texts .* for 300 vectors.* 1 text is empty"):
@@ -209,3 +190,20 @@ def test_documents_are_known_by_the_column_or_the_ids_that_an_audit_knows_them_b
     monkeypatch.setattr("poolscope.metrics.length.report.length_report", lambda *_, **given: told.update(given))
     invoke("length", "builtin:wordllama", path)
     assert told["groups"] == ["a", "a", "b", "b"]
+
+
+def test_queries_among_all_texts_give_the_number_of_the_audit(folder, tmp_path):
+    random = np.random.default_rng(0)
+    made = [" ".join(random.choice([f"w{k}" for k in range(40)], n)) for n in random.integers(6, 30, size=70)]
+    corpus, asked = tmp_path / "texts.jsonl", tmp_path / "queries.jsonl"
+    rows = [{"id": f"t{k}", "text": text} for k, text in enumerate(made)]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    questions = [{"query": " ".join(row["text"].split()[:3]), "ids": [row["id"]]} for row in rows[::2]]
+    asked.write_text("".join(json.dumps(row) + "\n" for row in questions), encoding="utf-8")
+    run("length", folder, corpus, "--no-probes", "--queries", asked, "--json", tmp_path / "length.json")
+    held = json.loads((tmp_path / "length.json").read_text())["retrieval"]
+    audited = audit(str(folder), str(corpus), queries=str(asked))["short-texts"].number
+    assert held["documents"] == 70
+    assert held["shortest"]["ratio"]["value"] == pytest.approx(audited.value)
+    with pytest.raises(InputError, match="--pairs"):
+        run("length", folder, corpus, "--pairs", asked, "--queries", asked)

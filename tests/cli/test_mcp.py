@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 from mcp import Client, StdioServerParameters
 
+import poolscope
 from audit_data import sentences
-from poolscope.cli.mcp import build_server
+from poolscope.connect.mcp import build_server
 from poolscope.encoders import as_encoder
 from poolscope.metrics.socm.pair import socm_pair
 from runtime_server import Model, serving
@@ -34,13 +36,14 @@ def call(tool, server=None, **values):
     return asyncio.run(ask())
 
 
-def test_three_tools_are_listed_with_their_words():
+def test_tools_are_listed_with_their_words():
     async def tools():
         async with Client(build_server()) as client:
             return {tool.name: tool.description for tool in (await client.list_tools()).tools}
 
     listed = asyncio.run(tools())
-    assert sorted(listed) == ["audit_texts", "check_runtime", "explain_pair"]
+    named = ["audit_texts", "check_runtime", "check_seal", "explain_miss", "explain_pair", "pooling_cost"]
+    assert sorted(listed) == named
     assert all(listed.values())
 
 
@@ -52,53 +55,71 @@ def test_a_pair_is_explained(folder):
     cosine = means[0] @ means[1] / np.prod([np.linalg.norm(mean) for mean in means])
     assert answer["cosine"] == pytest.approx(cosine, abs=1e-6)
     pair = socm_pair(clouds[0], clouds[1])
-    assert answer["hidden_share"] == pytest.approx(pair.bures / pair.squared_wasserstein)
+    assert answer["d_sigma"] == pytest.approx(pair.covariance_distance)
+    low, high = answer["d_sigma_range"]
+    assert low <= answer["d_sigma_floor"] <= high
+    assert 0 < answer["p"] <= 1
 
 
 def test_a_file_is_audited(folder, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(sentences(40, high=20)))
     answer = call("audit_texts", texts=str(tmp_path / "texts.txt"), model=str(folder), limit=30)
     assert answer["texts"] == 30
-    assert {entry["level"] for entry in answer["answers"]} <= {"ok", "unchecked", "watch", "repair"}
+    assert {entry["level"] for entry in answer["causes"]} <= {"ok", "unchecked", "look", "fix"}
+
+
+def written(tmp_path, count=40):
+    texts = [f"{text} {k}" for k, text in enumerate(sentences(count, high=20))]
+    rows = [{"id": str(k), "text": text} for k, text in enumerate(texts)]
+    asked = [{"query": f"nothing like it {k} " + "w " * 400, "relevant": [str(k)]} for k in range(count)]
+    for name, lines in (("texts.jsonl", rows), ("queries.jsonl", asked)):
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    return {"texts": str(tmp_path / "texts.jsonl"), "queries": str(tmp_path / "queries.jsonl")}
+
+
+def test_a_miss_is_explained_in_few_words(folder, tmp_path):
+    files = written(tmp_path)
+    answer = call("explain_miss", **files, model=str(folder))
+    assert answer["missed"] > 0
+    assert answer["rank"] > 10
+    assert len(answer["query"]) <= 200
+    assert len(json.dumps(answer)) < 6000
+    audited = call("audit_texts", **files, model=str(folder))
+    assert len(audited["missed"]) <= 10
+    assert len(json.dumps(audited)) < 12000
+    assert "not missed" in call("explain_miss", **files, model=str(folder), query="another")
+
+
+def test_the_cost_of_averaging_is_told(folder, tmp_path):
+    answer = call("pooling_cost", **written(tmp_path), model=str(folder))
+    assert answer["queries"] == 40
+    assert isinstance(answer["gain"], float)
+
+
+def test_a_seal_is_checked_on_this_machine_and_nowhere_else(folder, tmp_path):
+    poolscope.seal(str(folder)).save(tmp_path / "index.seal")
+    with serving(Model(folder, limit=128), way="cls") as server:
+        answer = call("check_seal", seal=str(tmp_path / "index.seal"), target=server.url)
+    assert (answer["state"], answer["exit_code"]) == ("other pooling", 4)
+    elsewhere = "https://elsewhere.example/v1/embeddings"
+    assert "would ask 'elsewhere.example'" in call("check_seal", seal=str(tmp_path / "index.seal"), target=elsewhere)
 
 
 def test_a_runtime_is_checked_on_this_machine_and_nowhere_else(folder):
     with serving(Model(folder, limit=24), way="cls") as server:
         answer = call("check_runtime", url=server.url, reference=str(folder))
-    assert answer["level"] == "repair"
-    assert "pooled by cls" in answer["sentence"]
+    assert answer["level"] == "fix"
+    assert "cls" in answer["sentences"][0]
     refused = call("check_runtime", url="https://elsewhere.example/v1/embeddings", reference=str(folder))
-    assert "received the host 'elsewhere.example'" in refused
+    assert "would ask 'elsewhere.example'" in refused
     assert "poolscope mcp --host elsewhere.example" in refused
-
-
-@pytest.mark.parametrize(
-    ("address", "message"),
-    [
-        ("http://elsewhere.example/v1/embeddings", "the host 'elsewhere.example'"),
-        ("https://localhost@elsewhere.example/embed", "the host 'elsewhere.example'"),
-        ("qdrant://elsewhere.example:6333/texts", "the host 'elsewhere.example'"),
-        ("postgresql://me@elsewhere.example/base?table=t", "the host 'elsewhere.example'"),
-        ("postgresql://localhost,elsewhere.example/base?table=t", "received the host"),
-        ("postgresql://localhost/base?table=t&host=elsewhere.example", "'host' in the query"),
-        ("postgresql:///base?service=other", "received the host None"),
-        ("http://[::1", "cannot be read"),
-        ("s3:/elsewhere.example/store", "the host 'elsewhere.example'"),
-    ],
-)
-@pytest.mark.parametrize("part", ["model", "texts"])
-def test_no_text_and_no_key_goes_to_a_server_that_nobody_named(tmp_path, address, message, part):
-    (tmp_path / "texts.txt").write_text("a text\nanother\n")
-    refused = call("audit_texts", **{"texts": str(tmp_path / "texts.txt"), part: address})
-    assert message in refused
-    assert "\n" not in refused
 
 
 def test_models_of_the_other_tools_are_asked_nowhere_else(folder):
     address = "s3:/elsewhere.example/store"
-    assert "the host 'elsewhere.example'" in call("explain_pair", first="a", second="b", model=address)
-    refused = call("check_runtime", url="http://localhost:1/v1/embeddings", reference=address)
-    assert "reference: received the host 'elsewhere.example'" in refused
+    assert "no hub name" in call("explain_pair", first="a", second="b", model=address)
+    refused = call("check_runtime", url="http://localhost:1/v1/embeddings", reference="organisation/model")
+    assert "would ask 'huggingface.co'" in refused
 
 
 def test_what_is_no_address(folder):

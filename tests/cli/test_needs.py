@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from command_line import commands
+from command_line import commands, spelled
 from poolscope.cli import app
 from poolscope.cli.application import MODULES, needs
 from poolscope.errors import MissingExtraError, require_all
@@ -49,12 +49,11 @@ def call(*arguments: str):
         (["layers", "--figure", "figure.svg"], DEFAULTS | {"plotly", "kaleido"}, "defaults,report"),
         (["length"], DEFAULTS, "defaults"),
         (["pair", "a", "b", "-o", "pair.png"], DEFAULTS | {"plotly", "kaleido"}, "defaults,report"),
-        (["transport"], DEFAULTS | {"ot"}, "defaults,transport"),
+        (["lab", "transport"], DEFAULTS | {"ot"}, "defaults,transport"),
         (["tune", "-o", "repair.safetensors"], DEFAULTS | {"safetensors"}, "defaults,repairs"),
         (["evaluate", "--repair", "repair.safetensors"], DEFAULTS | {"safetensors"}, "defaults,repairs"),
-        (["intervene"], DEFAULTS, "defaults"),
-        (["compare", "a", "b", "-o", "folder"], {"plotly", "jinja2", "markdown_it"}, "report"),
-        (["correlate", "--scores", "s.csv", "--benchmark", "MTEB(eng, v2)"], {"mteb"}, "mteb"),
+        (["lab", "intervene"], DEFAULTS, "defaults"),
+        (["lab", "correlate", "--scores", "s.csv", "--benchmark", "MTEB(eng, v2)"], {"mteb"}, "mteb"),
     ],
 )
 def test_everything_that_is_missing_is_named_at_once(plain, monkeypatch, tmp_path, arguments, packages, extras):
@@ -98,7 +97,7 @@ def test_one_package_and_one_extra_are_said_in_the_singular(plain):
 
 def test_help_is_short_too():
     for name in ("", *commands()):
-        short, long = (call(*filter(None, (name, option))) for option in ("-h", "--help"))
+        short, long = (call(*(spelled(name) if name else ()), option) for option in ("-h", "--help"))
         assert short.exit_code == 0
         assert short.output == long.output
 

@@ -34,11 +34,11 @@ def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
     output = run(path, "--top", 2, "--threshold", 0.05, "--neighbours", 5)
     result = socm(clouds)
     assert f"{result.mean:.4f}" in output
-    assert "rough, from few texts" in output
+    assert "no interval: 6 texts, 30 are needed" in output
     assert f"{result.collapse_rate(0.05):.2%}" in output
     assert "holds for all 6 texts" in output
     assert output.count("text number") == 4
-    assert str(result.interval) in run(path)
+    assert result.estimate.no_interval in run(path)
 
 
 def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp_path):
@@ -57,7 +57,8 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     assert all(pair["cosine"] >= alike["cut_off"] - 1e-6 for pair in alike["worst"])
     assert {(pair["i"] % 4, pair["j"] - pair["i"]) for pair in alike["worst"]} == {(0, 1)}
     assert alike["worst"][0]["differs_j"][0][0].startswith("position ")
-    assert 0 < alike["collapse_rate"]["value"] < 1
+    assert 0.05 < alike["differing"]["value"] < 1
+    assert alike["excess"]["value"] > 0
     output = run(tmp_path / "clouds.arrow", "--top", 3)
     assert f"{alike['cut_off']:.3f} or more, which 1 % of random pairs reach" in output
     by_document = clouds.described(ids=[f"d{k // 2}#{k % 2}" for k in range(80)])

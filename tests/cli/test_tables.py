@@ -8,7 +8,7 @@ import pytest
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from poolscope.cli.screen import Screen
+from poolscope.show.screen import Screen
 
 CELLS = ["a name of several words", "0.1234 [0.1001, 0.1500]", "-12.5", "31,415"]
 

@@ -18,9 +18,9 @@ from poolscope.cli import app
 from poolscope.encoders.batching import BatchedEncoder
 from poolscope.errors import InputError, OutputError
 from poolscope.files import what_is_kept
-from poolscope.metrics.tokens.measure import token_statistics
-from poolscope.metrics.tokens.moments import load_state
-from poolscope.metrics.tokens.summary import summarise
+from poolscope.lab.tokens.measure import token_statistics
+from poolscope.lab.tokens.moments import load_state
+from poolscope.lab.tokens.summary import summarise
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import ReadReport, Texts
 
@@ -218,7 +218,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
     def fail(*arguments):
         raise OutputError("cannot be written")
 
-    monkeypatch.setattr("poolscope.cli.tokens.put_json", fail)
+    monkeypatch.setattr("poolscope.lab.commands.tokens.put_json", fail)
     result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
     assert "what the squared length of tokens is made of" in result.output

@@ -10,10 +10,22 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from poolscope import as_encoder, context_likelihood, encode, read_texts, socm, tempscale, windows
+from poolscope import (
+    as_encoder,
+    compare_scores,
+    context_likelihood,
+    encode,
+    evaluate,
+    read_texts,
+    socm,
+    split_half_task,
+    tempscale,
+    windows,
+)
 from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.gguf import models_folder
-from poolscope.research.zoo.numbers import PARTS, Material
+from poolscope.lab.papers.cell import Material
+from poolscope.lab.papers.common import layer_means
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("fetch_models", ROOT / "tools" / "models.py")
@@ -113,12 +125,15 @@ def test_gte_small_looks_alike_from_both_sides():
 
 def test_gte_small_has_anatomy_and_trials():
     """What needs the weights and not the graph alone: layers, and a search with and without a temperature."""
-    corpus = read_texts("builtin:manuals", limit=24)
-    material = Material(as_encoder(folder("gte-small"), max_length=64), corpus, None, seed=0, cache=False)
-    numbers = PARTS["layers"](material) | PARTS["search"](material)
-    assert 0 < numbers["sigma_a"].value < 5
-    assert numbers["ndcg"].value > 0.7
-    assert numbers["temperature"].interval is not None
+    corpus = read_texts("builtin:manuals", limit=40)
+    encoder = as_encoder(folder("gte-small"), max_length=64)
+    last = layer_means(Material(encoder, corpus, {}, cache=False)).rows[-1]
+    assert 0 < last["sigma_a"] < 5
+    task = split_half_task(corpus)
+    before = evaluate(encoder, task)
+    assert before.value > 0.7
+    with tempscale(encoder, 0.8):
+        assert compare_scores(before, evaluate(encoder, task)).interval is not None
 
 
 def test_glove_knows_words():

@@ -13,50 +13,67 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolscope import __version__
+from poolscope.extensions import rows_of
 
 FAILED = 2
 PURPOSE = "See what pooling hides: measure, explain and repair collapse in text embeddings."
 
-START, LOOK, PREPARE, MORE, HIDDEN = "Start here", "Look closer", "Prepare", "More", ""
+START, LOOK, PREPARE, MORE = "Start here", "Look closer", "Prepare", "More"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One command: its name, its module in this package (where a function of its name stands), one line, its panel."""
+    """One command: its name, the module where a function of its name stands, one line, its panel in the help.
+
+    `group` is the word before its name (`poolscope lab …`); a group itself is a row without a module.
+    """
 
     name: str
     module: str
     words: str
     panel: str
+    group: str = ""
 
 
-RESEARCH = (
-    Row("correlate", "research", "Do the numbers of audits go with task scores over models?", MORE),
-    Row("transport", "research", "How much of the exact transport distance do two moments see?", MORE),
-    Row("intervene", "research", "What follows when the means are kept and the clouds are changed?", MORE),
-    Row("reproduce", "research", "Published experiments, from data to tables and figures.", MORE),
-    Row("zoo", "research", "Many models on the same texts: every number, every audit, one page.", MORE),
-    Row("evidence", "research", "What zoos say of the papers' claims and of the thresholds.", MORE),
+_OWN = (
+    Row(
+        "audit",
+        "poolscope.cli.audit",
+        "Which queries miss, why, and what is proven to help.",
+        START,
+    ),
+    Row("fix", "poolscope.cli.audit", "Carry out the cure of an audit, and show before and after.", START),
+    Row("compare", "poolscope.cli.audit", "Does another audit find more, on the same queries?", START),
+    Row("tune", "poolscope.cli.tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
+    Row("cost", "poolscope.cli.cost", "What does averaging cost your search? The tokens answer, too.", START),
+    Row("runtime", "poolscope.cli.audit", "Does a server give the vectors of the model that it is said to run?", START),
+    Row("seal", "poolscope.cli.seal", "A small file by which an index or a server is recognised.", PREPARE),
+    Row("check", "poolscope.cli.seal", "Is a server or an index still what was sealed?", START),
+    Row("migrate", "poolscope.cli.migrate", "Two stores or servers before a switch: what changes?", START),
+    Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", START),
+    Row("inspect", "poolscope.cli.inspect", "What a model declares and asks for, before it is loaded.", PREPARE),
+    Row("chunk", "poolscope.cli.prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
+    Row("encode", "poolscope.cli.prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
+    Row("verify", "poolscope.cli.prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
+    Row("socm", "poolscope.cli.socm", "Do the means of texts agree while their token clouds differ?", LOOK),
+    Row("length", "poolscope.cli.length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
+    Row("pair", "poolscope.cli.socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
+    Row("calibrate", "poolscope.cli.audit", "How often is the audit wrong? Worlds from your texts answer.", MORE),
+    Row("evaluate", "poolscope.cli.tasks", "The quality of a model, repaired or not, on a task.", MORE),
 )
-EARLIER = ("correlate", "transport", "intervene", "reproduce")  # commands that stood beside `audit` once
+METRIC = "poolscope.cli.metric"  # makes the command of a metric that has none of its own
+_ALL = (*_OWN, *(Row(*row) for row in rows_of("COMMANDS")))
+GROUPS = {"lab": "The experiments of the papers, on your models and texts."}
+
+
+def rows_in(group: str) -> tuple[Row, ...]:
+    """The commands of a group; those of "" stand beside `audit`."""
+    return tuple(row for row in _ALL if row.group == group)
+
+
 COMMANDS = (
-    Row("audit", "audit", "All questions about a model on your texts; one screen, one page.", START),
-    Row("compare", "audit", "Audits of the same texts side by side.", START),
-    Row("tune", "tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
-    Row("runtime", "audit", "Does a server give the vectors of the model that it is said to run?", START),
-    Row("chunk", "prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
-    Row("encode", "prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
-    Row("verify", "prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
-    Row("socm", "socm", "Do the means of texts agree while their token clouds differ?", LOOK),
-    Row("length", "length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
-    Row("layers", "layers", "What every layer of a transformer does to the clouds.", LOOK),
-    Row("tokens", "tokens", "Norm and variance of token types, layer by layer.", LOOK),
-    Row("windows", "layers", "What is lost when tokens are replaced by means of windows.", LOOK),
-    Row("pair", "socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
-    Row("evaluate", "tasks", "The quality of a model, repaired or not, on a task.", MORE),
-    Row("mcp", "mcp", "Tools for assistants: audit a file, check a runtime, explain a pair.", MORE),
-    Row("research", "", "Papers: " + ", ".join(row.name for row in RESEARCH) + ".", MORE),
-    *(Row(row.name, row.module, row.words, HIDDEN) for row in RESEARCH if row.name in EARLIER),
+    *rows_in(""),
+    *(Row(name, "", "Papers: " + ", ".join(row.name for row in rows_in(name)) + ".", MORE) for name in GROUPS),
 )
 
 
@@ -67,16 +84,16 @@ def extension_rows() -> tuple[Row, ...]:
 
     load_extensions()
     taken = {row.name for row in COMMANDS}
-    return tuple(Row(name, "metric", each.words, LOOK) for name, each in METRICS.items() if name not in taken)
+    return tuple(Row(name, METRIC, each.words, LOOK) for name, each in METRICS.items() if name not in taken)
 
 
 def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str:
     """What a newcomer reads: what it is, how to call it, the main commands first, one line each."""
     from shutil import get_terminal_size
 
-    from poolscope.lines import wrapped
+    from poolscope.show.lines import wrapped
 
-    columns, rows = get_terminal_size().columns, [row for row in rows if row.panel]
+    columns = get_terminal_size().columns
     hanging = max(len(row.name) for row in rows) + 4
     lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns)]
     for panel in (START, LOOK, PREPARE, MORE):
@@ -102,7 +119,9 @@ def version_lines() -> str:
 def main() -> None:
     """Run the command line. Exit code 2: the input cannot be used, and why; 130: interrupted."""
     from poolscope.errors import PoolscopeError, not_permitted
+    from poolscope.words import guard_streams
 
+    guard_streams()
     try:
         match sys.argv[1:]:
             case ["--help" | "-h"]:
@@ -130,7 +149,7 @@ def _lines(message: str) -> str:
         return message
     from shutil import get_terminal_size
 
-    from poolscope.lines import wrapped
+    from poolscope.show.lines import wrapped
 
     return "\n".join(wrapped(line, get_terminal_size().columns) for line in message.splitlines())
 

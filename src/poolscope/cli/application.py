@@ -19,28 +19,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from poolscope.cli import COMMANDS, PURPOSE, RESEARCH, Row, extension_rows, help_page, version_lines
-from poolscope.errors import InputError, PoolscopeError, require_all
+from poolscope.cli import COMMANDS, GROUPS, METRIC, PURPOSE, Row, extension_rows, help_page, rows_in, version_lines
+from poolscope.errors import PoolscopeError, require_all
 from poolscope.files import what_is_kept
-from poolscope.lines import wrapped
-
-# Options that have been renamed: under their old names they say what they are called now.
-RENAMED = {"--sample": "--limit", "--columns": "--column"}
-RENAMED_IN = {"socm": {"--sample": "--pairs"}}
+from poolscope.show.lines import wrapped
 
 
 class Command(TyperCommand):
-    """A command that knows the earlier names of its options, and which extras its arguments call for."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse an option under an earlier name, and say its present one."""
-        known = {name for parameter in self.params for name in parameter.opts}
-        for argument in args:
-            option = argument.partition("=")[0]
-            now = RENAMED_IN.get(self.name or "", {}).get(option) or RENAMED.get(option)
-            if now in known and option not in known:
-                raise InputError(f"{option}: this option of `poolscope {self.name}` is called {now} now. Write {now}.")
-        return super().parse_args(ctx, args)
+    """A command that knows which extras its arguments call for."""
 
     def invoke(self, ctx: Any) -> Any:
         """Name all extras that are missing, or run."""
@@ -74,16 +60,14 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The commands that the help shows."""
-        return [row.name for row in self.rows() if row.panel]
+        return [row.name for row in self.rows()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a name; None for an unknown one."""
         row = next((row for row in self.rows() if row.name == cmd_name), None)
         if row is None:
             return None
-        if row.name == "research":
-            return typer.main.get_command(research_group)
-        return _built(row)
+        return _built(row) if row.module else typer.main.get_command(_group_of(row.name))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word; an unknown one is refused with the name that is nearest."""
@@ -97,24 +81,16 @@ class Commands(TyperGroup):
         typer.echo(help_page(self.rows(), self.help or "", ctx.command_path))
 
 
-class ResearchCommands(Commands):
-    """The commands of `poolscope research`."""
-
-    def rows(self) -> tuple[Row, ...]:
-        """Those of the group; metrics are not research."""
-        return RESEARCH
-
-
 def _built(row: Row) -> Any:
     """The command of a row, from the function of its name in its module."""
     from importlib import import_module
 
-    module = import_module(f"poolscope.cli.{row.module}")
+    module = import_module(row.module)
     from poolscope.cli.arguments import loudness_options
 
-    function = loudness_options(module.command(row.name) if row.module == "metric" else getattr(module, row.name))
+    function = loudness_options(module.command(row.name) if row.module == METRIC else getattr(module, row.name))
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(row.name, cls=Command, hidden=not row.panel)(function)
+    single.command(row.name, cls=Command)(function)
     return typer.main.get_command(single)
 
 
@@ -126,14 +102,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-research_group = typer.Typer(  # not `research`: the module of that name would be bound over it
-    name="research",
-    cls=ResearchCommands,
-    help="The experiments of the papers, on your models and texts.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+
+
+def _group_of(name: str) -> typer.Typer:
+    """The application of a group of commands, such as `poolscope lab`."""
+
+    class OfGroup(Commands):
+        def rows(self) -> tuple[Row, ...]:
+            """Those of the group; metrics that have no command of their own are not among them."""
+            return rows_in(name)
+
+    group = typer.Typer(
+        name=name,
+        cls=OfGroup,
+        help=GROUPS[name],
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    group.callback()(lambda: None)
+    return group
 
 
 def _print_version(wanted: bool) -> None:
@@ -155,11 +143,6 @@ def _options(
     ] = False,
 ) -> None:
     """Options before the command."""
-
-
-@research_group.callback()
-def _research_options() -> None:
-    """None of its own."""
 
 
 def run() -> None:
@@ -263,7 +246,7 @@ def end_interrupted() -> NoReturn:
 # -- the help of a command: what it is for, then its options in groups, one line each where that fits ------------------
 
 # The groups of options by their names in the order of the help; all other options stand first, as the command's own.
-GROUPS = {
+OPTION_GROUPS = {
     "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
     "How it is computed": ("scale", "a", "b", "eps"),
     "Queries": ("queries", "query_columns", "query_prompt"),
@@ -271,7 +254,7 @@ GROUPS = {
         *("vectors", "vector_column", "distance", "reference", "server_model", "key_variable", "protocol", "served"),
         *("dimensions", "batch", "concurrency", "retries", "timeout"),
     ),
-    "Verdicts": ("thresholds", "threshold", "trial", "precision", "fail_on", "fail_above"),
+    "Levels": ("top", "matters", "no_encode", "fail_on", "fail_above"),
     "Where it is computed": ("engine", "workers", "address", "shard"),
     "Texts": ("column", "columns", "id_column", "label_column", "group", "limit", "seed", "encoding"),
     "Model": (
@@ -279,7 +262,7 @@ GROUPS = {
         *("trust_remote_code", "allow_pickle", "no_cache"),
     ),
     "Output": (
-        *("output", "json", "table", "parquet", "figure", "state", "no_page", "no_files", "details"),
+        *("output", "json", "table", "parquet", "figure", "card", "state", "no_page", "no_files", "details"),
         *("quiet", "verbose", "help"),
     ),
 }
@@ -297,7 +280,7 @@ def command_help(command: Any, ctx: Any, width: int) -> str:
     parts = [wrapped(f"Usage: {usage}", width), "", _prose(command.help or "", width)]
     if arguments:
         parts += ["", "Arguments", *(_row(_argument(part), _meaning(part), width) for part in arguments)]
-    for group in (OWN, *GROUPS):
+    for group in (OWN, *OPTION_GROUPS):
         rows = [_row(_names(part), _meaning(part), width) for part in options if _group(part) == group]
         if rows:
             parts += ["", group, *rows]
@@ -315,7 +298,7 @@ def _argument(part: Any) -> str:
 
 
 def _group(part: Any) -> str:
-    return next((group for group, names in GROUPS.items() if part.name in names), OWN)
+    return next((group for group, names in OPTION_GROUPS.items() if part.name in names), OWN)
 
 
 def _names(part: Any) -> str:
@@ -365,6 +348,7 @@ MODULES = {
     "qdrant": ("qdrant_client",),
     "repairs": ("safetensors",),
     "report": ("plotly", "jinja2", "markdown_it"),
+    "sentence-transformers": ("sentence_transformers", "torch", "transformers"),
     "static": ("safetensors", "tokenizers"),
     "torch": ("torch", "transformers"),
     "transport": ("ot",),
@@ -421,7 +405,7 @@ def _of_texts(name: str) -> list[Need]:
 
 def _of_figure(name: str) -> list[Need]:
     """A page needs plotly, a picture kaleido too."""
-    from poolscope.charts import PAGE
+    from poolscope.show.charts import PAGE
 
     return [("plotly", "report")] + ([] if Path(name).suffix.lower() == PAGE else [("kaleido", "report")])
 
@@ -436,13 +420,11 @@ def _of_command(command: str, parameters: Mapping[str, Any]) -> list[Need]:
     match command:
         case "audit" if not parameters.get("no_files") and not parameters.get("no_page"):
             return _of_extra("report")
-        case "compare" if output is not None and not parameters.get("no_page"):
-            return _of_extra("report")
         case "pair" if output is not None:
             return _of_figure(str(output))
         case "correlate" if parameters.get("benchmark") or (scores and Path(scores).is_dir()):
             return _of_extra("mteb")
-        case "zoo" | "evidence":
+        case "paper":
             return _of_extra("report")
         case "mcp":
             return _of_extra("mcp")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 import typer
 
 import poolscope
-from poolscope.cli.screen import SCREEN, loudness
 from poolscope.errors import InputError
 from poolscope.files import check_file, check_folder
+from poolscope.show.screen import SCREEN, loudness
 
 if TYPE_CHECKING:
     from poolscope.engines import Engine
@@ -67,8 +67,20 @@ def _checked(check: Callable[[Any], Any], *unchecked: str) -> Callable[[Any], An
     return checked
 
 
+def to_card(meaning: str, *names: str) -> Any:
+    """An option for a card: its name must say a known format, too."""
+    return option("FILE", meaning, *names, callback=_checked(_check_card))
+
+
+def _check_card(path: Path) -> None:
+    from poolscope.auditing.card import check_card_path
+
+    check_card_path(path)
+    check_file(path)
+
+
 def _check_figure(path: Path) -> None:
-    from poolscope.charts import check_figure_path
+    from poolscope.show.charts import check_figure_path
 
     check_figure_path(path)
     check_file(path)
@@ -96,8 +108,6 @@ QueryColumns = Annotated[
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
 
-ThresholdFile = Annotated[Path | None, option("FILE", "Thresholds: a .toml or .json file of names and numbers.")]
-ThresholdSettings = Annotated[list[str] | None, option("NAME=VALUE", "Set one threshold; may be repeated.")]
 
 Group = Annotated[str | None, option("COLUMN", "Column of the document of each text (guessed from names like doc_id).")]
 

@@ -1,105 +1,108 @@
-"""Verdicts: `poolscope audit` on a model, `compare` on audits beside each other, `runtime` on a server."""
+"""`poolscope audit` explains misses, `compare` joins audits, `calibrate` checks the rule, `runtime` asks a server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import argument, option, received, switch, to_file, to_folder
-from poolscope.cli.screen import SCREEN, Screen, is_quiet, open_table, put_json
+from poolscope.cli.arguments import argument, option, received, switch, to_card, to_file, to_folder
 from poolscope.errors import InputError
-from poolscope.lines import wrapped
+from poolscope.show.screen import SCREEN, Screen, is_quiet, open_table, put_json
 
 if TYPE_CHECKING:
-    from poolscope.auditing.compare import Comparison, DifferenceRow
-    from poolscope.auditing.judges import RuntimeCheck
-    from poolscope.auditing.screen import Watch
+    from poolscope.auditing.runtime import RuntimeCheck
+    from poolscope.auditing.watch import Watch
 
-FAIL_ON = ("unchecked", "watch", "repair")
-_NAMES = 20  # columns for the words of a difference, beside its numbers
+FAIL_ON = ("fix", "look", "unchecked")
 _CAUSES = 5  # of a server that are shown
-BEYOND = 1  # the exit code where an answer is as serious as --fail-on says
+BEYOND = 1  # the exit code where a level is as serious as --fail-on says
 
 
 @arguments.encoder_options()
 @arguments.reading_options()
 @arguments.engine_options
 def audit(
+    context: typer.Context,
     model: arguments.ModelOrVectors = arguments.MODEL,
     texts: arguments.Texts = None,
-    output: Annotated[Path, option("FOLDER", "Where audit.json, tables and report.html go.", "--output", "-o")] = Path(
-        "poolscope-audit"
-    ),
-    no_page: Annotated[bool, switch("No report.html.", "--no-page")] = False,
-    no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
-    details: Annotated[bool, switch("Whole sentences, evidence and steps.", "--details")] = False,
-    json: arguments.Json = None,
-    fail_on: Annotated[
-        str | None, option("unchecked|watch|repair", "Exit with 1 if an answer is that serious, for CI.")
-    ] = None,
-    vector_column: Annotated[
-        str | None, option("NAME", "Vectors alone: their column or field, where it cannot be told.")
-    ] = None,
-    distance: Annotated[str | None, option("cosine|dot|l2", "Vectors alone: what you search by.")] = None,
-    reference: Annotated[
-        str | None, option("MODEL", "Vectors alone: the model that made them; some are made again.")
-    ] = None,
-    server_model: Annotated[str | None, option("NAME", "A server's address as MODEL: its name for the model.")] = None,
-    key_variable: Annotated[str | None, option("NAME", "The same: environment variable that holds its key.")] = None,
-    vectors: Annotated[
-        Path | None, option("FILE", "Vectors of the same texts from your runtime (.npy, .npz, .parquet).")
-    ] = None,
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
     query_prompt: Annotated[
         str | None, option("TEXT", "Prefix of every query, not the one that the model declares.")
     ] = None,
-    thresholds: arguments.ThresholdFile = None,
-    threshold: arguments.ThresholdSettings = None,
-    trial: Annotated[int | None, option("N", "Texts that trials of repairs encode anew (0: no trials).", min=0)] = None,
-    group: arguments.Group = None,
-    precision: Annotated[
-        float | None, option("X", "Many texts: draw as many for pairs and trials as intervals of ±X need.")
+    output: Annotated[Path, option("FOLDER", "Where audit.json, tables and report.html go.", "--output", "-o")] = Path(
+        "poolscope-audit"
+    ),
+    no_page: Annotated[bool, switch("No report.html.", "--no-page")] = False,
+    no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
+    details: Annotated[bool, switch("Whole sentences, every cure and yardstick.", "--details")] = False,
+    json: arguments.Json = None,
+    card: Annotated[Path | None, to_card("A card for a pull request (.md, .svg or .png).", "--card")] = None,
+    junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
+    sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
+    annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
+    fail_on: Annotated[
+        str | None, option("fix|look|unchecked", "Exit with 1 if a cause is that serious, for CI.")
     ] = None,
+    against: Annotated[list[str] | None, option("MODEL", "Another model to set beside; may be repeated.")] = None,
+    top: Annotated[int, option("K", "A query is found if a relevant text is in the top K.", min=1)] = 10,
+    matters: Annotated[float, option("X", "The gain in nDCG that is worth having.")] = 0.01,
+    no_encode: Annotated[bool, switch("Try no cure that re-encodes texts.", "--no-encode")] = False,
+    vectors: Annotated[
+        Path | None, option("FILE", "Vectors of the same texts from your server (.npy, .npz, .parquet).")
+    ] = None,
+    vector_column: Annotated[
+        str | None, option("NAME", "Vectors as MODEL: their column or field, where it cannot be told.")
+    ] = None,
+    distance: Annotated[str | None, option("cosine|dot|l2", "Vectors as MODEL: what you search by.")] = None,
+    reference: Annotated[
+        str | None, option("MODEL", "Vectors as MODEL: what made them. It encodes queries and a sample of texts.")
+    ] = None,
+    server_model: Annotated[str | None, option("NAME", "A server's address as MODEL: its name for the model.")] = None,
+    key_variable: Annotated[str | None, option("NAME", "The same: environment variable that holds its key.")] = None,
+    group: arguments.Group = None,
     no_cache: arguments.NoCache = False,
     *,
     where: dict[str, Any],
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Every question about MODEL on TEXTS, answered with verdicts, numbers, intervals and floors.
+    """Which queries miss, why, and what is proven to help.
 
-    With nothing: the embedded model on 1,000 texts of the embedded corpus. MODEL may be clouds that `poolscope encode`
-    wrote; then TEXTS is left out, and what needs the model is not asked. It may be vectors too, in a file or a vector
-    store, with or without TEXTS: all that vectors tell is answered, and the rest says which command would.
+    Example: poolscope audit sentence-transformers/all-MiniLM-L6-v2 texts.jsonl --queries queries.jsonl
+
+    With nothing: the embedded model on 1,000 texts of the embedded corpus. Without --queries, queries are made from the
+    texts. MODEL may also be vectors in a file or a vector store, or the address of a server.
     """
-    from poolscope.auditing.commands import PIPE, Named, calling
-    from poolscope.auditing.question import read_thresholds
+    from poolscope.auditing.commands import PIPE, Called, calling
     from poolscope.auditing.screen import print_screen
     from poolscope.cli.inputs import read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
     from poolscope.encoders.endpoint import KEY_VARIABLE, is_endpoint
-    from poolscope.files import check_folder
-    from poolscope.stores.store import is_clouds
+    from poolscope.files import held_folder
+    from poolscope.replacing import finish_replacing
     from poolscope.texts.groups import document_columns
-    from poolscope.texts.plain import asked_encoding
 
     if fail_on not in (None, *FAIL_ON):
-        raise InputError(f"--fail-on: received {fail_on!r}; allowed: {' or '.join(FAIL_ON)}.")
-    if not no_files:  # what would stop the writing is said before the work, not after it
-        check_folder(output)
+        raise InputError(f"--fail-on {fail_on} is not known. Choose {', '.join(FAIL_ON)}.")
+    if card is not None:
+        from poolscope.auditing.card import check_card_path
+
+        check_card_path(card)
+    folder = None
+    if not no_files:  # what would stop the writing is said before the work, and so is another run into the folder
+        folder = context.with_resource(held_folder(output))
+        finish_replacing(folder)
     screen = Screen(json)
-    limits = read_thresholds(thresholds, threshold or ())
     judgements, texts, id_column = read_asked(queries, query_columns, texts, reading["id_column"])
     reading = {**reading, "id_column": id_column}
     if group is None and texts is not None:
@@ -109,29 +112,39 @@ def audit(
         else:
             reading["id_column"] = told
     reading = {**reading, "group": group}
-    settings: dict[str, Any] = {"thresholds": limits, "trial_texts": trial, "cache": not no_cache, "vectors": None}
-    if vectors is not None:
-        settings["vectors"] = poolscope.read_vectors(vectors).vectors
-    settings |= {"queries": judgements, "query_prompt": query_prompt, "precision": precision}
-    settings["engine"] = arguments.open_engine(where, options)
-    again: dict[str, Any] = {"trial": trial, "vectors": vectors, "threshold": limits.changed}
-    again |= {"precision": precision, "vector_column": vector_column, "distance": distance, "reference": reference}
-    named = Named(
+    settings: dict[str, Any] = {
+        "queries": judgements,
+        "query_prompt": query_prompt,
+        "vectors": None if vectors is None else poolscope.read_vectors(vectors).vectors,
+        "against": against or (),
+        "k": top,
+        "matters": matters,
+        "encode": not no_encode,
+        "cache": not no_cache,
+        "engine": arguments.open_engine(where, options),
+    }
+    called = Called(
+        str(output),
         without_secrets(model),
-        None if texts == PIPE else texts or "",
-        {**reading, "encoding": asked_encoding()},
+        None if texts == PIPE else texts,
+        reading,
         options,
-        {name: value for name, value in again.items() if value is not None},
-        clouds=is_index(model) or is_endpoint(model) or is_clouds(model),
-        queries=queries or "",
-        asking={"query_columns": query_columns, "query_prompt": query_prompt},
+        {
+            "queries": queries,
+            "query_columns": query_columns,
+            "query_prompt": query_prompt,
+            "reference": reference,
+            "distance": distance,
+            "vector_column": vector_column,
+            "top": top,
+        },
     )
     if not is_endpoint(model) and (server_model or key_variable):
         raise InputError(
             "--server-model, --key-variable: these are for the address of a server as MODEL. Leave them out."
         )
     of_vectors = {"distance": distance, "reference": reference}
-    with calling(named):
+    with calling(called):
         if is_index(model):
             chosen = {**reading, "vector_column": vector_column, "distance": distance}
             result = _of_vectors(model, texts, chosen, options, {**settings, "reference": reference})
@@ -143,22 +156,44 @@ def audit(
             _refuse_for_models(vector_column=vector_column, **of_vectors)
             result = _run(model, texts, reading, options, settings)
     print_screen(result, screen, details=details)
-    if not no_files:
-        with Screen(SCREEN).status("writing the page" if not no_page else "writing"):
-            result.save(output, page=not no_page)
+    if folder is not None:
+        result.save_into(folder, page=not no_page)
+        screen.print(f"\npage: {output / 'report.html'}" if not no_page else f"\nfolder: {output}", soft_wrap=True)
     if json is not None:
         put_json(result.to_dict(), json)
-    if not no_files:
-        screen.print(f"page: {output / 'report.html'}" if not no_page else f"folder: {output}", soft_wrap=True)
-    screen.name_written(json, None if no_files else output / "audit.json")
-    if fail_on is not None and any(answer.verdict.at_least(fail_on) for answer in result.answers):  # type: ignore[arg-type]
-        screen.print(f"an answer is {fail_on} or worse (--fail-on {fail_on})", style="red")
+    if card is not None:
+        from poolscope.auditing.card import save_card
+
+        save_card(result, card)
+    _put_for_ci(result, junit, sarif, annotate=annotate, texts=texts)
+    screen.name_written(json, card, junit, sarif)
+    if fail_on is not None and is_beyond(result, fail_on):
+        screen.print(f"a cause is {fail_on} or worse (--fail-on {fail_on})", style="red")
         raise typer.Exit(BEYOND)
+
+
+def _put_for_ci(
+    result: Any, junit: Path | None, sarif: Path | None, *, annotate: bool, texts: str | None = None
+) -> None:
+    """Write JUnit and SARIF, and print annotations, as far as they were asked for."""
+    from poolscope.auditing.ci import save_for_ci, workflow_lines
+
+    save_for_ci(result, junit_file=junit, sarif_file=sarif, texts=texts)
+    for line in workflow_lines(result) if annotate else ():
+        typer.echo(line)
+
+
+def is_beyond(result: poolscope.Audit, fail_on: str) -> bool:
+    """Is a cause as serious as was said? What was not looked at counts for nothing."""
+    from poolscope.show.verdicts import LEVELS
+
+    looked = [finding.level for finding in result.findings if finding.reason != "not looked at"]
+    return any(LEVELS.index(level) >= LEVELS.index(fail_on) for level in looked)
 
 
 def _refuse_for_models(**chosen: str | None) -> None:
     if useless := received(chosen):
-        raise InputError(f"{', '.join(useless)}: this is for vectors alone, and a model was named. Leave it out.")
+        raise InputError(f"{', '.join(useless)}: this is for vectors as MODEL, and a model was named. Leave it out.")
 
 
 def _of_vectors(
@@ -181,11 +216,11 @@ def _of_vectors(
 
 
 def _watch() -> Watch | None:
-    """What shows the phases while an audit runs: a bar on a terminal, elsewhere the plan of a large corpus."""
-    from poolscope.auditing.screen import Bar, PlanOnly
+    """What shows the phases while an audit runs: a line on a terminal, elsewhere one a minute."""
+    from poolscope.auditing.watch import Bar, Minutes
 
     console = Screen(SCREEN)  # standard error
-    return None if is_quiet() else Bar(console) if console.is_terminal else PlanOnly()
+    return None if is_quiet() else Bar(console) if console.is_terminal else Minutes()
 
 
 def _run(
@@ -195,7 +230,7 @@ def _run(
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> poolscope.Audit:
-    """Read, encode and ask, with a bar that names what is done and gives way to the result."""
+    """Read, encode and try, with a line that names what is done and gives way to the result."""
     from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.cli.inputs import Inputs
     from poolscope.stores.store import is_clouds
@@ -220,136 +255,137 @@ def _run(
 
 def compare(
     audits: Annotated[list[Path], argument("AUDIT...", "Folders that `poolscope audit --output` wrote.")],
-    output: Annotated[Path | None, to_folder("Write comparison.json and comparison.html.", "--output", "-o")] = None,
-    no_page: Annotated[bool, switch("With --output: no comparison.html.", "--no-page")] = False,
+    output: Annotated[Path | None, to_folder("Write comparison.json and .parquet.", "--output", "-o")] = None,
     json: arguments.Json = None,
+    junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
+    sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
+    annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
     fail_on: Annotated[
-        str | None, option("worse", "Exit code 1 if a search finds less, or a level is worse beyond chance.")
+        str | None, option("worse", "Exit code 1 if a search is worse than the first beyond chance, or a cause is new.")
     ] = None,
 ) -> None:
-    """Two or more audits of the same texts: levels, numbers, and differences to the first with their intervals."""
-    from poolscope.auditing.compare import LETTERS
+    """Does another audit find more than the first, on the same queries?
+
+    Example: poolscope compare before after --fail-on worse
+
+    Audits are joined by query: chunks, models and stores may differ.
+    """
+    from poolscope.auditing.screen import LEVEL_WORDS
+    from poolscope.show.verdicts import LEVEL_COLOURS
 
     if fail_on not in (None, "worse"):
-        raise InputError(f"--fail-on: received {fail_on!r}; allowed: worse.")
+        raise InputError(f"--fail-on {fail_on} is not known. Choose worse.")
     screen = Screen(json)
     result = poolscope.compare(*audits)
-    marks = {name: LETTERS[k] if k < len(LETTERS) else name for k, name in enumerate(result.names)}
-    for sentence in result.headlines():
-        screen.say(sentence)
-    screen.print()
-    _print_audits(result, marks, screen)
-    _print_levels(result, marks, screen)
-    for name in result.names[1:]:
-        _print_differences([row for row in result.differences if row.second == name], marks, screen)
+    for change in result.changes:
+        for place, sentence in enumerate(change.seen()):
+            screen.say(sentence, style="bold" if place == 0 else None)
+        for title, before, after in change.levels:
+            line = Text(f"  {title:<20}{LEVEL_WORDS[before]} → ")
+            screen.print(line.append(LEVEL_WORDS[after], style=LEVEL_COLOURS[after]))
+        screen.print()
     if output is not None:
-        result.save(output, page=not no_page)
+        result.save(output)
     screen.put_result(result, json=json)
-    screen.name_written(output)
+    _put_for_ci(result, junit, sarif, annotate=annotate)
+    screen.name_written(output, junit, sarif)
     if fail_on is not None and (worse := result.worse()):
-        screen.print(f"worse than {result.names[0]} (--fail-on worse): {'; '.join(worse)}", style="red")
+        screen.print(f"worse than {result.names[0]} (--fail-on worse): {', '.join(worse)}", style="red")
         raise typer.Exit(BEYOND)
 
 
-def _print_audits(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
-    """A letter for each audit, and below it what tells it apart."""
-    from poolscope.views import word
-
-    facts = result.facts
-    told = [name for name in facts if name == "folder" or name.startswith(("setting ", "threshold ", "encoded "))]
-    for place, (name, mark) in enumerate(marks.items()):
-        screen.print(Text.assemble(f"{mark}  ", (name, "bold")))
-        notes = [f"{fact} {word(facts[fact][place])}" for fact in told if facts[fact][place] is not None]
-        if notes:
-            screen.print(Padding(", ".join(notes), (0, 0, 0, 3)), style="dim")
-    screen.print()
+# -- fix --------------------------------------------------------------------------------------------------------------
 
 
-def _print_levels(result: Comparison, marks: Mapping[str, str], screen: Screen) -> None:
-    """Questions × audits: the level, the number and what it is; marked where the audits measured different things."""
-    from poolscope.auditing.compare import common_number
-    from poolscope.verdicts import LEVEL_COLOURS
+def fix(
+    audited: Annotated[Path, argument("AUDIT", "The folder that `poolscope audit --output` wrote.")],
+    cure: Annotated[str | None, option("NAME", "The cure; by default the one that the audit decided for.")] = None,
+    output: Annotated[Path, to_folder("Where to write; nothing is changed in place.", "--output", "-o")] = Path(
+        "poolscope-fix"
+    ),
+    into: Annotated[
+        str | None, option("PLACE", "Changed vectors: a new file or a new collection of a vector store.")
+    ] = None,
+    dry_run: Annotated[bool, switch("Say what would be written.", "--dry-run")] = False,
+    trust: Annotated[bool, switch("Open what an audit of someone else names.", "--trust")] = False,
+    json: arguments.Json = None,
+) -> None:
+    """Carry out the cure of an audit, and audit again with the same queries.
 
-    levels = open_table("Question", *marks.values(), "The number", words=len(marks) + 2)
-    for column in levels.columns[:-1]:
-        column.no_wrap = True
-    marked = False
-    for key in result.keys:
-        answers = {name: audit[key] for name, audit in result.records.items() if key in audit}
-        same = common_number([row for row in result.answers if row["key"] == key])
-        marked |= same is None
-        cells = []
-        for name in marks:
-            if name not in answers:
-                cells.append(Text("not asked"))
-                continue
-            verdict, form = answers[name].verdict, answers[name].number_format or ".3g"
-            value = "" if verdict.value is None else f" {verdict.value:{form}}"
-            cells.append(Text.assemble((verdict.level, LEVEL_COLOURS[verdict.level]), value))
-        told = any(answer.verdict.value is not None for answer in answers.values())
-        what = "†" if same is None else same if told else ""
-        levels.add_row(f"{result.heading(key)}{' †' if same is None else ''}", *cells, Text(what, style="dim"))
-    screen.print_table(levels)
-    if marked:
-        note = (
-            "† These audits measured different things here, so that these numbers cannot be subtracted; what can be "
-            "stands below, and the page (--output) names each."
-        )
-        screen.say(note, style="dim")
+    Example: poolscope fix poolscope-audit --cure maxsim
 
-
-def _print_differences(rows: Sequence[DifferenceRow], marks: Mapping[str, str], screen: Screen) -> None:
-    """One audit minus the first: what differs beyond chance, then the rest, under how the intervals were made."""
-    from poolscope.auditing.compare import excludes_zero
-
-    if not rows:
-        return
-    first, second = marks[rows[0].first], marks[rows[0].second]
-    titles = {
-        True: "differences beyond chance",
-        False: "no difference that can be told from chance",
-        None: "no interval, so that nothing can be told",
-    }
-    for beyond, title in titles.items():
-        chosen = [row for row in rows if excludes_zero(row.interval) is beyond]
-        if not chosen:
-            continue
-        screen.print(f"{second} minus {first}: {title} ({len(chosen)} of {len(rows)})", style="bold")
-        screen.print(_columns("", first, second, "difference", "95 % interval", screen.width), soft_wrap=True)
-        for way in dict.fromkeys(row.how for row in chosen):
-            screen.say(f"Interval: {way}", "  ", style="dim")
-            for row in (row for row in chosen if row.how == way):
-                screen.print(_difference(row, screen.width), soft_wrap=True)
-        screen.print()
-
-
-def _difference(row: DifferenceRow, width: int) -> str:
-    interval = row.interval
-    reach = "none" if interval is None else f"[{_four(interval.low, '+')}, {_four(interval.high, '+')}]"
-    return _columns(
-        row.words, _four(row.first_value), _four(row.second_value), _four(row.difference, "+"), reach, width
-    )
-
-
-def _four(value: float, sign: str = "") -> str:
-    """Four decimals, fewer of large numbers, and two digits of very small ones.
-
-    >>> _four(0.25), _four(-1234.5, "+"), _four(0.000061)
-    ('0.2500', '-1,234', '6.1e-05')
+    Writes chunks, a repair file with changed vectors, offsets of texts, or a setting, as the cure needs. --into takes
+    .npy, .npz and .parquet files, and new collections of FAISS, LanceDB, Chroma, Qdrant and Postgres.
     """
-    if 0 < abs(value) < 0.001:
-        return f"{value:{sign}.1e}"
-    return f"{value:{sign},.{4 if abs(value) < 100 else 0}f}"
+    screen = Screen(json)
+    result = poolscope.fix(audited, output, cure=cure, into=into, dry_run=dry_run, trust=trust, progress=_watch())
+    screen.say(result.does, style="bold")
+    for sentence in result.seen():
+        screen.say(sentence)
+    screen.put_result(result, json=json)
+    if not dry_run:
+        screen.name_written(*result.files)
 
 
-def _columns(words: str, first: str, second: str, difference: str, interval: str, width: int) -> str:
-    """One line of the differences; words that are too long for their column go on below."""
-    numbers = f"  {first:>8}  {second:>8}  {difference:>10}  {interval:>20}"
-    room = width - len(numbers) - 2
-    if room < _NAMES:  # a narrow screen: the numbers stand below the words
-        return "\n".join(filter(None, [wrapped(words, width, "  ", hanging="  "), f"  {numbers}"]))
-    head, *others = wrapped(words, room).splitlines() or [""]
-    return "\n".join([f"  {head:<{room}}{numbers}", *(f"    {other}" for other in others)])
+# -- calibrate --------------------------------------------------------------------------------------------------------
+
+
+@arguments.encoder_options()
+def calibrate(
+    texts: Annotated[str, argument("TEXTS", "File, folder, hub data set or built-in texts.")],
+    model: Annotated[str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model")] = (
+        arguments.MODEL
+    ),
+    queries: arguments.Queries = None,
+    query_columns: arguments.QueryColumns = None,
+    column: Annotated[str | None, option("NAME", "Column of the texts.")] = None,
+    id_column: arguments.IdColumn = None,
+    text_count: Annotated[int, option("N", "Texts that each run draws.", "--texts", min=20)] = 300,
+    query_count: Annotated[int, option("N", "Queries that each run draws.", "--queries-count", min=10)] = 100,
+    runs: Annotated[int, option("N", "Runs of each world.", min=1)] = 20,
+    world: Annotated[list[str] | None, option("NAME", "This world only; may be repeated.")] = None,
+    seed: arguments.Seed = 0,
+    json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("One row a world (.parquet, .csv).", "--table")] = None,
+    *,
+    options: dict[str, Any],
+) -> None:
+    """How often is the audit wrong? Worlds made from your texts answer.
+
+    Example: poolscope calibrate texts.jsonl --queries queries.jsonl --runs 50
+
+    In some worlds there is nothing to find, and fix is a false alarm. In others a cause is planted, which should be
+    named first. Without --queries, queries are made from the texts.
+    """
+    from poolscope.auditing.calibration import calibration_cells
+    from poolscope.auditing.worlds import WORLDS
+    from poolscope.cli.inputs import counting_progress, read_asked
+
+    screen = Screen(json)
+    asked, source, ids = read_asked(queries, query_columns, texts, id_column)
+    corpus = poolscope.read_texts(source or texts, column=column, id_column=ids)
+    total = runs * len(world or WORLDS)
+    with counting_progress("calibrating", total, "runs") as done:
+        result = poolscope.calibrate(
+            corpus,
+            model,
+            queries=asked,
+            text_count=text_count,
+            query_count=query_count,
+            runs=runs,
+            worlds=world,
+            seed=seed,
+            progress=done,
+            **options,
+        )
+    screen.print_seen(result)
+    made = f" (self-made from {result.self_made}s)" if result.self_made else ""
+    name = result.model.rpartition("/")[2]
+    screen.say(f"{name} · {result.texts:,} texts · {result.queries:,} queries{made} a run", style="dim")
+    screen.print_rows(
+        ("world", "planted", "runs", "fix", "named first"), map(calibration_cells, result.worlds), words=2
+    )
+    screen.put_result(result, json=json, table=table)
 
 
 # -- runtime ----------------------------------------------------------------------------------------------------------
@@ -376,71 +412,67 @@ def runtime(
     concurrency: Annotated[int, option("N", "Requests at a time.", min=1)] = 4,
     retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
     timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
-    fail_on: Annotated[
-        str, option("never|unchecked|watch|repair", "Exit with 1 if the verdict is that serious.")
-    ] = "repair",
+    fail_on: Annotated[str, option("never|fix", "Exit with 1 if the server is wrong.")] = "fix",
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
-    thresholds: arguments.ThresholdFile = None,
-    threshold: arguments.ThresholdSettings = None,
     *,
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Send probes to the server at URL, and say whether its vectors are those of MODEL; if not, what it does instead.
+    """Does a server give the vectors of MODEL, and if not, what does it do instead?
+
+    Example: poolscope runtime http://localhost:8080/embed --reference intfloat/e5-small-v2
 
     Each cause is computed from MODEL: pooling, prompt, truncation, padding, special tokens, missing modules,
     dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
     and kept nowhere.
     """
-    from poolscope.auditing.judges import MOST_TEXTS
-    from poolscope.auditing.question import read_thresholds
+    from poolscope.auditing.runtime import MOST_TEXTS
     from poolscope.cli.inputs import Inputs, counting_progress
 
-    if fail_on not in ("never", *FAIL_ON):
-        raise InputError(f"--fail-on: received {fail_on!r}; allowed: never, {', '.join(FAIL_ON)}.")
+    if fail_on not in ("never", "fix"):
+        raise InputError(f"--fail-on {fail_on} is not known. Choose never or fix.")
     screen = Screen(json)
-    limits = read_thresholds(thresholds, threshold or ())
     corpus = None
     if texts is not None:
         reading = {**reading, "limit": reading["limit"] or MOST_TEXTS}
         corpus = Inputs(reference, texts, reading, options, screen).corpus(tell=True)
     settings = {"protocol": protocol, "key_variable": key_variable, "batch": batch, "concurrency": concurrency}
     more = {"retries": retries, "timeout": timeout, "dimensions": dimensions}
-    with counting_progress("asking", None, "texts") as advance:
+    with counting_progress("asking and comparing", None, "texts") as advance:
         result = poolscope.check_runtime(
             url,
             reference,
             corpus,
             model=server_model,
             served=served,
-            thresholds=limits,
             endpoint={**settings, **more},
             progress=lambda count, _: advance(count),
             **options,
         )
     _print_check(result, screen)
     screen.put_result(result, json=json, table=table)
-    if fail_on != "never" and result.verdict.at_least(fail_on):  # type: ignore[arg-type]
-        screen.print(f"the verdict is {fail_on} or worse (--fail-on {fail_on})", style="red")
+    if fail_on != "never" and result.level == "fix":
         raise typer.Exit(BEYOND)
 
 
 def _print_check(result: RuntimeCheck, screen: Screen) -> None:
-    """One screen: the verdict, the causes that explain best, and what was seen besides."""
-    match, verdict = result.match, result.verdict
-    screen.print_verdict(verdict)
-    told = (
+    """One screen: what the server does, the causes that explain best, and what was seen besides."""
+    from poolscope.show.verdicts import LEVEL_COLOURS
+
+    match = result.match
+    for place, sentence in enumerate(result.seen()):
+        screen.say(sentence, style=LEVEL_COLOURS[result.level] if place == 0 else None)
+    screen.say(
         f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "
-        f"{result.requests} requests in {result.seconds:.1f} s"
+        f"{result.requests} requests in {result.seconds:.1f} s",
+        style="dim",
     )
-    screen.say(told)
     causes = open_table("what it would be", "cosine", "lowest", "texts explained", words=4)
     for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"
         causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
     screen.print_table(causes)
-    screen.print_notes(verdict.evidence)
-    if verdict.level != "ok":
-        screen.print("Next", style="bold")
-        screen.say(f"{result.step} ({result.cost})")
+    declared = [f"Declared otherwise: {row}." for row in result.declared if row.differs]
+    refused = [f"{result.refused} probes are refused as too long."] if result.refused else []
+    screen.print_notes([*declared, *refused, f"An empty text: {result.empty}.", *result.notes])

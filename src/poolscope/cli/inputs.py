@@ -10,14 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
 import poolscope
 from poolscope.cli.arguments import TEXTS
-from poolscope.cli.screen import Screen, is_quiet
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index, read_index
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, pooling_report, truncation_report
@@ -29,10 +27,13 @@ from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
 from poolscope.metrics.base import Metric
 from poolscope.results import Result
+from poolscope.show.console import Console
+from poolscope.show.screen import Screen, is_quiet, opened_model
 from poolscope.stores.cache import cached_clouds, cached_store
 from poolscope.stores.store import Store, is_clouds, is_store, open_clouds
 from poolscope.stores.writer import texts_for_store
 from poolscope.texts import Queries, Texts, read_queries, read_texts
+from poolscope.texts.groups import groups_of_ids
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.sources import open_benchmark
 
@@ -91,7 +92,7 @@ class Inputs:
 
     def encoder(self) -> TokenEncoder:
         """The model, opened."""
-        return poolscope.as_encoder(self.model, **self.options)
+        return opened_model(self.model, self.options)
 
     def described(self) -> Described:
         """The clouds of a store or a cloud file, or of the texts encoded by the model."""
@@ -157,8 +158,13 @@ class Inputs:
 
     # -- a metric, by what it needs -------------------------------------------------------------------------------
 
-    def measured(self, metric: Metric, engine: Engine | None) -> tuple[Result, Sequence[str] | None]:
-        """The metric, and the ids of the texts: shard by shard of a store, whatever its size, where its parts merge."""
+    def measured(
+        self, metric: Metric, engine: Engine | None, queries: Queries | None = None
+    ) -> tuple[Result, Sequence[str] | None]:
+        """The metric, and the ids of the texts: shard by shard of a store, whatever its size, where its parts merge.
+
+        Documents that ids tell are named to metrics that ask for them, and queries are encoded as the model reads them.
+        """
         if metric.part is not None and is_store(self.model):
             self.refuse_with_clouds()
             store = open_store(self.model, self.screen)
@@ -171,12 +177,23 @@ class Inputs:
             )
         if metric.needs == "vectors":
             vectors, ids = self._vectors()
-            return metric(vectors), ids
+            options = {} if queries is None else {"queries": self._asking(queries, ids)}
+            if metric.takes("groups") and (documents := groups_of_ids(ids)) is not None:
+                options["groups"] = documents
+            return metric(vectors, **options), ids
         if metric.needs == "clouds":
             clouds = self.described().clouds
             return metric(clouds), clouds.ids
         corpus = self.corpus(tell=True)
         return metric(*([] if metric.needs == "texts" else [self.encoder()]), corpus.texts), corpus.ids
+
+    def _asking(self, queries: Queries, ids: Sequence[str]) -> Any:
+        """The vectors of the queries that are about these texts, as an audit asks them."""
+        from poolscope.auditing.search import query_encoder, vectors_of
+
+        encoder = self.encoder()
+        judged = queries.among(ids, documents=(groups_of_ids(ids),), drawn=bool(self.reading["limit"]))
+        return vectors_of(query_encoder(encoder, None), TextPooling.of(encoder), list(judged.texts))
 
     def _vectors(self) -> tuple[Any, Sequence[str]]:
         """Vectors as they are stored, or pooled from clouds."""
@@ -233,7 +250,7 @@ class _Left(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The time left; where the end is not known, the time gone."""
-        from poolscope.auditing.screen import duration
+        from poolscope.auditing.watch import duration
 
         if task.total is None:
             return Text(f"{duration(task.elapsed or 0)} gone")
@@ -244,7 +261,7 @@ class _Left(ProgressColumn):
 
 def _bar(name: str, state: str, console: Console | None = None) -> Bar:
     """A bar on standard error that gives way to what follows, and is not drawn where that is no terminal."""
-    screen = console or Console(stderr=True, emoji=False, quiet=is_quiet())
+    screen = console or Console(stderr=True, quiet=is_quiet())
     columns = (TextColumn(name), BarColumn(_BAR), TextColumn(state), _Left())
     return Bar(*columns, console=screen, transient=True, disable=not screen.is_terminal or is_quiet())
 

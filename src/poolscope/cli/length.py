@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, received, switch, to_figure
-from poolscope.cli.screen import Screen, digits, put_json, with_reach
 from poolscope.errors import InputError
+from poolscope.show.screen import Screen, digits, put_json, with_reach
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval
     from poolscope.metrics.length.shift import SemanticShift
-    from poolscope.texts import Pairs, Texts
-    from poolscope.verdicts import Verdict
+    from poolscope.texts import Pairs, Queries, Texts
 
 # Pairs for the search that are drawn from the embedded corpus when the user names none.
 DEFAULT_PAIRS = 300
@@ -48,11 +47,10 @@ def length(
         option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: up to 20 of equal numbers of texts."),
     ] = None,
     min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
-    pairs: Annotated[str | None, option("FILE", "Queries with their documents: who wins, and position.")] = None,
+    pairs: Annotated[str | None, option("FILE", "Queries with documents of their own: who wins, and position.")] = None,
+    queries: arguments.Queries = None,
     labels: Annotated[bool, switch("Predict the labels of the texts, by length.", "--labels")] = False,
     probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
-    thresholds: arguments.ThresholdFile = None,
-    threshold: arguments.ThresholdSettings = None,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
@@ -66,27 +64,37 @@ def length(
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
     TEXTS, the names of columns are those of the file.
     """
-    from poolscope.auditing.question import read_thresholds
-    from poolscope.cli.inputs import Inputs
+    from poolscope.cli.inputs import Inputs, read_asked
     from poolscope.clouds.vectors import is_vectors
     from poolscope.stores.store import is_store
     from poolscope.texts.groups import document_columns
 
-    limits = read_thresholds(thresholds, threshold or ())
     screen = Screen(json)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
     engine = arguments.open_engine(where, options)
     if is_store(model):
-        useless = {"TEXTS": texts, "pairs": pairs, "no_probes": None if probes else True, **options}
+        useless = {"TEXTS": texts, "pairs": pairs, "queries": queries, "no_probes": None if probes else True, **options}
         _refuse({**useless, **{name: reading[name] for name in ("column", "id_column", "limit")}}, model)
         report = _of_store(model, engine, labels=labels, settings=settings, screen=screen)
     elif is_vectors(model):
         _refuse({name: value or None for name, value in where.items()}, model)
-        useless = {"pairs": pairs, "limit": reading["limit"], "no_probes": None if probes else True, **options}
+        useless = {
+            "pairs": pairs,
+            "queries": queries,
+            "limit": reading["limit"],
+            "no_probes": None if probes else True,
+            **options,
+        }
         _refuse(useless, model)
         columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
         report = _of_vectors(model, texts, labels=labels, reading=columns, settings=settings, screen=screen)
     else:
+        if queries is not None and pairs is not None:
+            raise InputError(
+                f"--pairs {pairs} and --queries {queries}: received both; allowed: queries that name texts of TEXTS, "
+                f"or pairs with documents of their own. Leave one out."
+            )
+        asked, texts, reading["id_column"] = read_asked(queries, None, texts, reading["id_column"])
         group = None
         if texts is not None:
             group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
@@ -94,30 +102,17 @@ def length(
         corpus = inputs.corpus(tell=True)
         settings |= {
             "probes": probes,
-            "pairs": _read_pairs(texts, pairs, seed=reading["seed"], probes=probes),
+            "pairs": _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
+            if asked is None
+            else _asked_among(asked, corpus),
             "groups": _documents(texts, corpus, group, reading["id_column"]),
         }
         report = _of_model(inputs, corpus, engine, labels=labels, settings=settings)
-    verdicts = poolscope.length_verdicts(report, limits)
-    print_report(report, verdicts, screen)
+    print_report(report, screen)
     if json is not None:
-        put_json({**report_content(report, verdicts), "thresholds": dict(limits)}, json)
+        put_json(report.to_dict(), json)
     screen.name_written(json)
     screen.put_result(report, figure=figure)
-
-
-def report_content(report: LengthReport, verdicts: Mapping[str, Verdict]) -> dict[str, Any]:
-    """The report in the types of JSON, each verdict with what it is about: that on length stands for the whole."""
-    content = report.to_dict()
-    homes = {
-        "length": content,
-        "search": content["retrieval"],
-        "position": content["position"],
-        "labels": content["labels"],
-    }
-    for name, verdict in verdicts.items():
-        homes[name]["verdict"] = verdict.to_dict()
-    return content
 
 
 def parse_bins(text: str | None) -> int | list[float] | None:
@@ -186,6 +181,7 @@ def _of_vectors(
     from poolscope.clouds.vectors import WORDS
     from poolscope.metrics.length.bins import labels_by_length
     from poolscope.metrics.length.report import LengthReport
+    from poolscope.texts.groups import groups_of_ids
 
     corpus = None if texts is None else poolscope.read_texts(texts, **reading)
     held = _held(path, corpus) if corpus is not None else poolscope.read_vectors(path, **reading)
@@ -200,8 +196,13 @@ def _of_vectors(
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
     screen.print(f"{held} · lengths in {held.unit}")
-    profile = poolscope.length_profile(held.vectors, held.lengths, unit=held.unit, **settings)
-    predicted = labels_by_length(held.vectors, held.lengths, names, **settings) if labels and names else None
+    groups = groups_of_ids(held.ids if corpus is None else corpus.ids)
+    profile = poolscope.length_profile(
+        held.vectors, held.lengths, groups=groups, texts=held.texts, unit=held.unit, **settings
+    )
+    predicted = None
+    if labels and names:
+        predicted = labels_by_length(held.vectors, held.lengths, names, groups=groups, **settings)
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, labels=predicted, notes=(note,))
 
@@ -226,6 +227,18 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
     except InputError as error:
         message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
         raise InputError(message) from error
+
+
+def _asked_among(queries: Queries, corpus: Texts) -> Pairs:
+    """Queries with the texts of the corpus that answer them, as an audit reads them: they search among all texts."""
+    from poolscope.evaluation import query_task
+    from poolscope.texts import records
+
+    task = query_task(corpus, queries)
+    asking = task.sides[0].texts
+    ids = tuple(map(str, range(len(asking))))
+    asked = records.Texts(ids, tuple(asking), None, queries.source, records.ReadReport(read=len(ids), kept=len(ids)))
+    return records.Pairs(asked, corpus, task.relevant)
 
 
 def _documents(source: str | None, corpus: Texts, group: str | None, id_column: str | None) -> Sequence[str] | None:
@@ -270,10 +283,9 @@ def _of_model(
 _NARROW: dict[str, Any] = {"show_edge": False, "padding": (0, 1, 0, 0)}  # the look of its tables
 
 
-def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: Screen) -> None:
-    """The verdicts first, then the profile, then what else was measured, most telling first."""
-    for name in verdicts:
-        screen.print_verdict(verdicts[name], name=name)
+def print_report(report: LengthReport, screen: Screen) -> None:
+    """What was seen in words, then the profile, then what else was measured, most telling first."""
+    screen.print_seen(report)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
@@ -283,13 +295,9 @@ def print_report(report: LengthReport, verdicts: Mapping[str, Verdict], screen: 
         screen.say(probe.sentence())
     if report.shift is not None:
         _print_shift(report.shift, screen)
-        if report.shift.sentence() not in verdicts["length"].sentence:
-            screen.say(report.shift.sentence())
+        screen.say(report.shift.sentence())
     if report.retrieval is not None:
         _print_retrieval(report.retrieval, screen)
-    if report.position is not None:
-        for line in verdicts["position"].evidence:
-            screen.say(line, "  ")
     if report.texts_truncated:
         screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from poolscope.cli import arguments
 from poolscope.cli.arguments import to_figure, to_file
-from poolscope.cli.screen import Screen, open_table
-from poolscope.lines import short
 from poolscope.metrics.base import METRICS
+from poolscope.show.lines import short
+from poolscope.show.screen import Screen, open_table
 
 if TYPE_CHECKING:
     from poolscope.results import Result
@@ -29,6 +30,7 @@ def command(name: str) -> Callable[..., None]:
     def measure(
         model: arguments.ModelOrClouds = arguments.MODEL,
         texts: arguments.Texts = None,
+        queries: arguments.Queries = None,
         json: arguments.Json = None,
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
@@ -38,22 +40,32 @@ def command(name: str) -> Callable[..., None]:
         reading: dict[str, Any],
         options: dict[str, Any],
     ) -> None:
-        from poolscope.cli.inputs import Inputs
+        from poolscope.cli.inputs import Inputs, read_asked
 
         screen = Screen(json)
         engine = arguments.open_engine(where, options)
-        inputs = Inputs(model, texts, reading, options, screen, cache=not no_cache)
-        result, ids = inputs.measured(metric, engine)
+        asked, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
+        inputs = Inputs(model, texts, {**reading, "id_column": id_column}, options, screen, cache=not no_cache)
+        result, ids = inputs.measured(metric, engine, asked)
         _print(result, screen, ids)
         screen.put_result(result, json=json, table=table, figure=figure)
 
     measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
-    return measure
+    return measure if metric.takes("queries") else _without(measure, "queries")
+
+
+def _without(command: Callable[..., None], option: str) -> Callable[..., None]:
+    """The command without an option that its metric has no use for."""
+    signature = inspect.signature(command)
+    parameters = [each for name, each in signature.parameters.items() if name != option]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    command.__annotations__.pop(option, None)
+    return command
 
 
 def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
     """What is seen in words, the numbers below each other, and the first rows of the table, texts by their ids."""
-    from poolscope.views import heading, is_numeric, shown_columns
+    from poolscope.show.notebook import heading, is_numeric, shown_columns
 
     screen.print_seen(result)
     told = result.told()
@@ -81,7 +93,7 @@ def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
 
 
 def _cell(name: str, value: Any, ids: Sequence[str] | None) -> str:
-    from poolscope.views import word
+    from poolscope.show.notebook import word
 
     if name in _PLACES and ids is not None and isinstance(value, int) and 0 <= value < len(ids):
         return short(ids[value], _ID)

@@ -11,8 +11,8 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_file
-from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError
+from poolscope.show.screen import Screen, put_json
 
 if TYPE_CHECKING:
     from poolscope.chunks import Chunks
@@ -47,7 +47,7 @@ def chunk(
     Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
     long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
     """
-    from poolscope.auditing.commands import Named
+    from poolscope.auditing.commands import command_line
     from poolscope.auditing.material import DEFAULT_TEXTS
     from poolscope.chunks.chunking import check_chunk_file
     from poolscope.cli.inputs import Inputs, counting_progress
@@ -68,9 +68,7 @@ def chunk(
     if json is not None:
         put_json(chunks.to_dict(), json)
     screen.name_written(output, json)
-    following = Named(model, str(output), {"id_column": "id"}, options).command("audit")  # by the same encoder
-    if following is not None:
-        screen.name_next(following)
+    screen.name_next(command_line("audit", model, str(output), id_column="id", **options))  # by the same encoder
 
 
 def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -13,13 +13,15 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
-from poolscope.cli.screen import Screen, put_json
 from poolscope.errors import InputError
+from poolscope.show.screen import Screen, opened_model, put_json
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
     from poolscope.engines import Engine
+    from poolscope.evaluation.matches import TokenMatches
     from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
+    from poolscope.metrics.socm.floor import PermutationFloor
     from poolscope.metrics.socm.pair import PairProjection
     from poolscope.metrics.socm.result import SocmResult, WorstPair
 
@@ -29,9 +31,7 @@ TOO_HIGH = 1
 # Beyond this many pairs the default is a sample: the answer in seconds, with its interval.
 MOST_PAIRS = 2_000_000
 SAMPLE = 20_000
-# Fewer texts cannot show how skewed their corpus is, and 95 % intervals cover 84 to 90 % of strongly skewed ones.
-FEW_TEXTS = 30
-# Of the collapse rate: SOCM of pairs that were named, the hidden share of those that a search may confuse.
+# Of the collapse rate, on the scale of SOCM.
 THRESHOLD = 0.5
 
 
@@ -58,9 +58,7 @@ def socm(
     b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
     eps: Annotated[float, option("X", "1e-9: as the published code computes it; 0: exact.")] = 0.0,
     top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
-    threshold: Annotated[
-        float | None, option("X", "Hidden share (of pairs you name: SOCM) that counts as collapse; 0.5.")
-    ] = None,
+    threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
     fail_above: Annotated[float | None, option("X", "Exit with 1 if the mean exceeds X.")] = None,
@@ -72,8 +70,9 @@ def socm(
 ) -> None:
     """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
 
-    Worst pairs and collapse rate are those of pairs that a search may confuse: of different documents, and near by
-    their means. Where you name the pairs (--pairs FILE, --neighbours, --against) they are those of your pairs.
+    Worst pairs are those of pairs that a search may confuse: of different documents, and near by their means. Beside
+    d_Σ stands what the same tokens give when they are dealt at random. Where you name the pairs (--pairs FILE,
+    --neighbours, --against) they are those of your pairs.
 
     MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
     on the embedded corpus.
@@ -123,11 +122,11 @@ def socm(
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
     for measured in (result,) if alike is None else (alike, result):
         screen.print_seen(measured)
-    _print_result(result, screen, threshold=threshold if alike is None else None)
+    _print_result(result, screen, threshold=threshold)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
     else:
-        _print_confused(alike, worst, screen, threshold)
+        _print_confused(alike, worst, screen)
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
     screen.name_written(json, parquet)
@@ -156,9 +155,8 @@ def _content(
 
     if alike is None:
         return result.to_dict(worst=top, threshold=threshold)
-    rate = {"threshold": threshold, "of": "hidden share", **plain(alike.collapse_rate(threshold))}
-    confusable = {**alike.to_dict(), "collapse_rate": rate, "worst": plain(list(worst))}
-    return {**result.to_dict(worst=top, threshold=None), "confusable": confusable}
+    confusable = {**alike.to_dict(), "worst": plain(list(worst))}
+    return {**result.to_dict(worst=top, threshold=threshold), "confusable": confusable}
 
 
 def _check_numbers(threshold: float | None, fail_above: float | None) -> None:
@@ -259,17 +257,18 @@ def _worst_only(
     screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
 
 
-def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None) -> None:
+def _print_result(result: SocmResult, screen: Screen, *, threshold: float) -> None:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2))
     over = f"  mean over {result.count:,} pairs ({result.kind})"
     table.add_row("SOCM", Text.assemble(f"{result.mean:.4f}", over))
-    few = any(side is not None and len(side) < FEW_TEXTS for side in (result.left, result.right))
-    for interval, note in ((result.interval, "; rough, from few texts" if few else ""), (result.corpus_interval, "")):
+    for interval in (result.interval, result.corpus_interval):
         if interval is not None:
-            table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}{note}")
+            table.add_row("", f"{interval}  {interval.level:.0%} for {interval.answers}")
+    if result.interval is None:
+        table.add_row("", result.estimate.no_interval)
     if result.regression is not None:
         estimate = result.regression
         table.add_row(
@@ -277,15 +276,14 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float | None
         )
     low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
     table.add_row("quantiles", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
-    if threshold is not None:
-        table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
+    table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
     distances = f"means d_μ {result.mean_distance:.4f} · covariances d_Σ {result.covariance_distance:.4f}"
     table.add_row("distances", distances)
     table.add_row("tr Σ ≤ 2", _trace_sentence(result))
     screen.print(table)
 
 
-def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen, threshold: float) -> None:
+def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen) -> None:
     """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
     from rich.table import Table
 
@@ -296,30 +294,33 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Scr
         "look alike", f"{alike.count:,} pairs of {alike.texts:,} texts: cosine {alike.cut_off:.3f} or more, {reached}"
     )
     if not alike.enough:
-        grid.add_row("collapse rate", f"unchecked: {len(alike)} such pairs are too few")
+        grid.add_row("clouds differ", f"unchecked: {len(alike)} such pairs are too few")
     else:
-        rate, share = alike.collapse_rate(threshold), alike.share
         drawn = f", {len(alike):,} of them measured" if len(alike) < alike.count else ""
-        grid.add_row("collapse rate", f"{rate.value:.1%} of these differ: hidden share of {threshold:g} or more{drawn}")
-        if rate.interval is not None:
-            ends = f"[{rate.interval.low:.1%}, {rate.interval.high:.1%}]"
-            grid.add_row("", f"{ends}  {rate.interval.level:.0%} for {rate.interval.answers}")
-        grid.add_row("hidden share", f"{share}  of their difference, at most: what averages do not see")
+        grid.add_row("d_Σ", f"{alike.d_sigma.known:.4f}  by chance {alike.d_sigma.floor:.4f}{drawn}")
+        if (beyond := alike.excess.interval) is not None:
+            grid.add_row(
+                "", f"{alike.excess.known:.4f} {beyond} beyond chance, {beyond.level:.0%} for {beyond.answers}"
+            )
+        share, ends = alike.differing, alike.differing.interval
+        around = "" if ends is None else f" [{ends.low:.1%}, {ends.high:.1%}]"
+        grid.add_row("clouds differ", f"in {share.known:.1%}{around} of these pairs (p ≤ 0.05; by chance 5.0%)")
     screen.print(grid)
     if not worst:
         return
     rows = []
     for pair in worst:
-        numbers = (pair.cosine, pair.d_sigma_bounded, pair.d_sigma_floor, pair.hidden)
+        chance = f"{pair.d_sigma_floor:.2f} [{pair.d_sigma_low:.2f}, {pair.d_sigma_high:.2f}]"
+        numbers = [f"{pair.cosine:.2f}", f"{pair.d_sigma:.2f}", chance, f"{pair.p:.3f}"]
         sides = ((pair.id_i, pair.text_i, pair.differs_i), (pair.id_j, pair.text_j, pair.differs_j))
-        rows.append(([f"{number:.2f}" for number in numbers], sides))
+        rows.append((numbers, sides))
     _print_pairs(
-        ("cosine", "d_Σ 0–1", "itself", "hidden", "texts, and tokens that make d_Σ"),
+        ("cosine", "d_Σ", "by chance", "p", "texts, and tokens that make d_Σ"),
         rows,
         screen,
         title="pairs that a search is most likely to confuse, and whose tokens differ most",
-        caption="d_Σ 0–1: how far the clouds are apart, from 0 to 1. itself: what one text gives against itself. "
-        "hidden: what averages do not see. %: a token's part of d_Σ.",
+        caption="d_Σ: how far the clouds are apart. by chance: the same tokens dealt at random, mean and 95 % range. "
+        "p: the share of deals that are as far apart. %: a token's part of d_Σ.",
     )
 
 
@@ -392,11 +393,12 @@ def _shortened(text: str, width: int = 160) -> str:
 @arguments.encoder_options(without=("encoding",))
 def pair(
     first: Annotated[str, argument("TEXT", "One text.")],
-    second: Annotated[str, argument("TEXT", "The other text.")],
+    second: Annotated[str | None, argument("[TEXT]", "The other text; may be left out with --query.")] = None,
+    query: Annotated[str | None, option("TEXT", "Which tokens of the texts do the tokens of this query find?")] = None,
     model: Annotated[
         str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model", "-m")
     ] = arguments.MODEL,
-    output: Annotated[Path | None, to_figure("Draw both clouds: .html, .png, .svg, .pdf.", "--output", "-o")] = None,
+    output: Annotated[Path | None, to_figure("Draw it: .html, .png, .svg, .pdf.", "--figure", "--output", "-o")] = None,
     layer: Annotated[int | None, option("N", "A layer (0: embedding output), not the one that is pooled.")] = None,
     json: arguments.Json = None,
     *,
@@ -404,14 +406,21 @@ def pair(
 ) -> None:
     """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
 
-    High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference.
+    High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference. With --query: which
+    tokens of each text the query finds, and what of that the mean keeps; -o draws it.
     """
-    encoder = poolscope.as_encoder(model, **options)
+    if query is not None:
+        _matches(query, [first] if second is None else [first, second], model, layer, output, json, options)
+        return
+    if second is None:
+        raise InputError("received one TEXT; needed: two to compare, or one and --query TEXT. Add one of them.")
+    encoder = opened_model(model, options)
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     projection = poolscope.project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
     screen = Screen(json, soft_wrap=True)
-    _print_pair(projection, clouds, name, screen)
+    chance = poolscope.permutation_floor(clouds)
+    _print_pair(projection, chance, clouds, name, screen)
     if output is not None:
         from poolscope.metrics.socm.pair import pair_figure
 
@@ -421,12 +430,78 @@ def pair(
         drawn = pair_figure(projection, names=[first, second], tokens=tokens or None, model=name)
         poolscope.save_figure(drawn, output)
     if json is not None:
-        put_json(_pair_content(projection, clouds, encoder.card.name, layer), json)
+        put_json(_pair_content(projection, chance, clouds, encoder.card.name, layer), json)
     screen.name_written(output, json)
 
 
+def _matches(
+    query: str,
+    texts: Sequence[str],
+    model: str,
+    layer: int | None,
+    output: Path | None,
+    json: str | None,
+    options: dict[str, Any],
+) -> None:
+    """What the tokens of a query find in one text, or in two."""
+    from poolscope.evaluation.match_drawing import drawing_of
+    from poolscope.evaluation.matches import lead_words
+
+    if layer is not None:
+        raise InputError(f"--layer {layer}: --query searches by the layer that is pooled. Leave one of them out.")
+    screen, encoder = Screen(json), opened_model(model, options)
+    found = [poolscope.token_matches(encoder, query, text) for text in texts]
+    for sentence in lead_words(*found) if len(found) > 1 else found[0].seen():
+        screen.say(sentence)
+    screen.print(encoder.card.name, style="dim")
+    for each, place in zip(found, ("First text", "Second text"), strict=False):
+        if len(found) > 1:
+            screen.print(f"{place}: MaxSim {each.maxsim:.2f}, cosine of the means {each.cosine:.2f}", style="bold")
+        screen.print_rows(("query", "finds", "cosine", "mean", "part"), _match_rows(each), words=4)
+    screen.print_notes(
+        [
+            "cosine: with the token that it finds. mean: with the mean of the text, all that averaging leaves.",
+            "part: of MaxSim − cosine. Parts of special tokens are left out here, and are in the JSON.",
+        ],
+        indent="",
+    )
+    if output is not None:
+        poolscope.save_figure(drawing_of(found), output)
+    if json is not None:
+        put_json({"query": query, "texts": [each.to_dict() for each in found]}, json)
+    screen.name_written(output, json)
+
+
+def _match_rows(found: TokenMatches) -> Iterator[list[str]]:
+    """A row a query token: what it finds, and two bars, which are its cosines with that token and with the mean."""
+    from poolscope.evaluation.matches import shown_token
+
+    for match in found.matches:
+        if match.counts:
+            names = (_shortened(shown_token(name), _TOKEN) for name in (match.token, match.match))
+            bars = (f"{_bar(value)} {value:.2f}".replace("-", "−") for value in (match.similarity, match.to_mean))
+            yield [*names, *bars, f"{match.contribution:+.3f}".replace("-", "−")]
+
+
+def _bar(value: float) -> str:
+    """A bar as long as the value in `_BAR` cells; below 0 there is none.
+
+    >>> _bar(0.5), _bar(-1)
+    ('███████       ', '              ')
+    """
+    eighths = round(8 * _BAR * min(max(value, 0.0), 1.0))
+    return ("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()).ljust(_BAR)
+
+
+_TOKEN, _BAR = 13, 14  # letters of a token, and cells of a cosine of 1
+
+
 def _pair_content(
-    projection: PairProjection, clouds: poolscope.TokenClouds, model: str, layer: int | None
+    projection: PairProjection,
+    chance: PermutationFloor,
+    clouds: poolscope.TokenClouds,
+    model: str,
+    layer: int | None,
 ) -> dict[str, Any]:
     from poolscope.results import plain, provenance
 
@@ -434,6 +509,9 @@ def _pair_content(
         "d_mu": projection.distances.mean_distance,
         "d_sigma": projection.distances.covariance_distance,
         "socm": projection.distances.socm,
+        "d_sigma_floor": float(chance.dealt.floor[0]),
+        "d_sigma_range": [float(chance.dealt.low[0]), float(chance.dealt.high[0])],
+        "p": float(chance.dealt.p[0]),
         "traces": projection.traces,
         "above_trace": projection.above_trace,
         "d_sigma_trace": projection.covariance_distance_over_trace,
@@ -448,7 +526,9 @@ def _pair_content(
     return dict(plain(numbers))
 
 
-def _print_pair(projection: PairProjection, clouds: poolscope.TokenClouds, name: str, screen: Screen) -> None:
+def _print_pair(
+    projection: PairProjection, chance: PermutationFloor, clouds: poolscope.TokenClouds, name: str, screen: Screen
+) -> None:
     (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
     pair = projection.distances
     lines = [f"{name} · {n} and {m} tokens"]
@@ -461,6 +541,7 @@ def _print_pair(projection: PairProjection, clouds: poolscope.TokenClouds, name:
     lines.append(
         f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
     )
+    lines += chance.seen()
     if projection.above_trace:
         lines.append(
             f"  tr Σ {projection.traces[0]:.2f} and {projection.traces[1]:.2f}: above 2, d_Σ and SOCM may "

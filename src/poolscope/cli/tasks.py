@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import TEXTS, option, switch, to_figure, to_file
-from poolscope.cli.screen import Screen, open_table, put_json
 from poolscope.errors import InputError
+from poolscope.show.screen import Screen, open_table, opened_model, put_json
 
 if TYPE_CHECKING:
     from poolscope.evaluation import Evaluation, Task
@@ -65,7 +65,10 @@ def read_asked_task(texts: str | None, asked: Mapping[str, Any], limit: int | No
             raise InputError(f"--task summary-body: received {texts!r}; it is made of {TEXTS} alone. Leave TEXTS out.")
         return summary_body_task(**draw)
     if columns and "," in columns:
-        raise InputError(f"--column: received {columns!r}; {name} reads one column of texts. Name one.")
+        raise InputError(
+            f"--column: received {columns!r}; {name} reads one column of texts. "
+            f"Try --column {columns.partition(',')[0]}."
+        )
     corpus = poolscope.read_texts(texts or TEXTS, column=columns, **draw)
     screen.print_notes(corpus.report.notes())
     return poolscope.split_half_task(corpus.texts)
@@ -110,7 +113,7 @@ def tune(
     if asked["limit"] is None:
         drawn = BUILTIN_LIMIT if texts in (None, TEXTS) else LIMIT
     loaded = read_asked_task(texts, asked, drawn, screen)
-    encoder = poolscope.as_encoder(model, **options)
+    encoder = opened_model(model, options)
     readings = len(readings_for(encoder, search.get("readings")))
     with encoding_progress(texts_to_encode(loaded, search.get("temperatures"), readings)) as progress:
         # The rows were drawn when the file was read; the limit is named again for the record.
@@ -128,7 +131,9 @@ def tune(
 
 def _check_output(output: Path | None, *, force: bool) -> None:
     if output is not None and output.suffix != ".safetensors":
-        raise InputError(f"--output: received {output.name}; a repair is a .safetensors file. Name it so.")
+        raise InputError(
+            f"--output: received {output.name}; a repair is a .safetensors file. Try {output.stem}.safetensors."
+        )
     if output is not None and output.exists() and not force:
         raise InputError(
             f"--output: {output} exists already; where nothing is recommended nothing is written, and it would pass "
@@ -164,7 +169,7 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
 
 def print_result(result: TuneResult, screen: Screen) -> None:
     """The verdict with its evidence, and the table of candidates."""
-    from poolscope.verdicts import LEVEL_COLOURS
+    from poolscope.show.verdicts import LEVEL_COLOURS
 
     chosen = result.chosen_on
     title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
@@ -256,7 +261,7 @@ def _before_and_after(
     if any(name in options for name in PROMPT_CHOICES):  # at most one of them can be asked for
         proved = {name: value for name, value in proved.items() if name not in PROMPT_CHOICES}
     options = {**proved, **options}
-    encoder = poolscope.as_encoder(model, **options)
+    encoder = opened_model(model, options)
     before = poolscope.evaluate(poolscope.Repair().apply(encoder), task)
     after = None if repair is None else poolscope.evaluate(repair.apply(encoder), task)
     difference = None if after is None else poolscope.compare_scores(before, after)

@@ -1,0 +1,39 @@
+"""`poolscope migrate`: two stores or servers before a switch."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import poolscope
+from poolscope.cli import arguments
+from poolscope.cli.arguments import argument, option
+from poolscope.errors import InputError
+from poolscope.show.screen import Screen
+
+
+def migrate(
+    old: Annotated[str, argument("OLD", "The store, server or model in use.")],
+    new: Annotated[str, argument("NEW", "The one that shall replace it.")],
+    texts: arguments.Texts = None,
+    queries: arguments.Queries = None,
+    old_model: Annotated[str | None, option("MODEL", "A store as OLD: what encodes its queries.")] = None,
+    new_model: Annotated[str | None, option("MODEL", "A store as NEW: the same; by default --old-model.")] = None,
+    top: Annotated[int, option("K", "How many neighbours, and how deep answers count.", min=1)] = 10,
+    fail_on: Annotated[str | None, option("worse", "Exit with 1 if texts are lost or answers are worse.")] = None,
+    json: arguments.Json = None,
+) -> None:
+    """Same vectors, same neighbours, same answers? Two stores or servers before a switch.
+
+    Example: poolscope migrate old.parquet qdrant://localhost:6333/new --queries queries.jsonl --old-model MODEL
+    """
+    if fail_on not in (None, "worse"):
+        raise InputError(f"--fail-on {fail_on} is not known. Choose worse.")
+    screen = Screen(json)
+    result = poolscope.migrate(old, new, texts, queries=queries, old_model=old_model, new_model=new_model, k=top)
+    screen.print_seen(result)
+    screen.say(f"{result.old} → {result.new}", style="dim")
+    screen.put_result(result, json=json)
+    if fail_on is not None and result.worse:
+        raise typer.Exit(1)
