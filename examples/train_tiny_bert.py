@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,14 +35,14 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from poolscope import encode, read_pairs, read_texts, save_figure
-from poolscope.charts import COLOURS, style
+from poolscope.connect.integrations.evaluator import SOCMEvaluator
+from poolscope.connect.integrations.regularizer import SOCMRegularizer
 from poolscope.errors import require
-from poolscope.files import atomic_path, write_json
-from poolscope.integrations.evaluator import SOCMEvaluator
-from poolscope.integrations.regularizer import SOCMRegularizer
+from poolscope.files import atomic_file, write_json
 from poolscope.numbers.intervals import bootstrap_interval
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import rank_documents
+from poolscope.show.charts import COLOURS, style
 
 PANELS = {"socm": "SOCM", "concentration_ratio": "S(X)/‖μ(X)‖²", "ndcg": "nDCG@10"}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -298,10 +299,12 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     torch.set_num_threads(1)  # the matrices are too small to share: threads that wait for each other cost more
     plan = QUICK if given.quick else Plan()
     rows = run(plan, output=given.output, regularizer=given.regularizer, seed=given.seed)
-    with atomic_path(given.output / "training.csv") as path, path.open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, ["stage", "step", *COLUMNS], lineterminator="\n")
+    with atomic_file(given.output / "training.csv") as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        writer = csv.DictWriter(text, ["stage", "step", *COLUMNS], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+        text.detach()
     settings = {"plan": vars(plan), "regularizer": given.regularizer, "seed": given.seed}
     write_json(given.output / "training.json", {"settings": settings, "rows": rows})
     save_figure(training_figure(rows), given.output / "training.html")

@@ -22,15 +22,15 @@ STAGES = {
     "stores": "Stores and cache",
     "chunks": "Chunks",
     "numbers": "Mathematics",
-    "capture": "Capture",
     "charts": "Charts",
     "metrics": "Metrics",
     "engines": "Engines",
     "evaluation": "Evaluation",
     "repairs": "Repairs",
     "auditing": "Audit",
-    "research": "Research",
-    "integrations": "Integrations",
+    "runtimes": "Runtimes",
+    "lab": "Lab",
+    "connect": "Connections",
     "verification": "Verification of files",
     "results": "Results, verdicts and errors",
 }
@@ -38,19 +38,16 @@ MORE = {
     "encoders": ["base", "capabilities", "door"],
     "connectors": ["base", "collection"],
     "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "items", "streaming"],
-    "capture": ["model"],
     "metrics": ["base"],
     "engines": ["base", "work"],
-    "auditing": ["question"],
+    "auditing": ["cause", "cure"],
     "repairs": ["registry"],
-    "integrations": [
-        "evaluator",
-        "mteb",
-        "regularizer",
-        "sentence_transformers_module",
-        "torchmetrics",
+    "lab": ["poolscope.lab.capture.model"],
+    "connect": [
+        f"poolscope.connect.integrations.{module}"
+        for module in ("evaluator", "mteb", "regularizer", "sentence_transformers_module", "torchmetrics")
     ],
-    "results": ["poolscope.results", "poolscope.verdicts", "poolscope.errors"],
+    "results": ["poolscope.results", "poolscope.show.verdicts", "poolscope.errors"],
 }
 NAMES = {name: inspect.unwrap(getattr(poolscope, name)) for name in poolscope.__all__}
 
