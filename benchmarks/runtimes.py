@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from poolscope import check_runtime
-from poolscope.auditing.judges import RuntimeCheck
+from poolscope.auditing.runtime import RuntimeCheck
 
 WAYS = (
     *("right", "cls", "last", "max", "prompt", "truncation", "padding", "special tokens", "layer"),
@@ -23,19 +23,12 @@ WAYS = (
 
 def row(name: str, model: str, check: RuntimeCheck) -> str:
     match = check.match
-    said = (name, model, check.verdict.level, _said(check.verdict.sentence))
+    said = (name, model, check.seen()[0])
     if match.order is not None:  # no cause of one text by itself explains that
         return f"| {' | '.join(said)} | another order | | |"
     best, second = match.best or match.own, match.second
     runner = "" if second is None else f"{second.name} {second.mean:.4f}"
     return f"| {' | '.join((*said, best.name))} | {best.mean:.4f} | {runner} |"
-
-
-def _said(sentence: str) -> str:
-    """Up to the numbers, which have columns of their own."""
-    for end in (": that explains", ": cosine", ": the same text", ". "):
-        sentence = sentence.partition(end)[0]
-    return sentence.rstrip(".")
 
 
 def main() -> None:
@@ -46,9 +39,7 @@ def main() -> None:
     parser.add_argument("--model", help="the servers' name for the model")
     parser.add_argument("--ways", nargs="*", default=WAYS, choices=WAYS)
     chosen = parser.parse_args()
-    print(
-        "| runtime | model | verdict | what is said | best cause | cosine | runner-up |\n|---|---|---|---|---|---|---|"
-    )
+    print("| runtime | model | what is said | best cause | cosine | runner-up |\n|---|---|---|---|---|---|")
     for server in chosen.servers:
         name, _, url = server.partition("=")
         check = check_runtime(url, chosen.reference, model=chosen.model, endpoint={"timeout": 300.0})

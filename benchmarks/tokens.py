@@ -23,9 +23,9 @@ import numpy as np
 import torch
 
 from poolscope import TokenClouds, as_encoder, read_texts
-from poolscope.metrics.tokens.measure import MAX_TYPES, TokenKeys, count_first, token_ids, token_statistics
-from poolscope.metrics.tokens.moments import TokenMoments
-from poolscope.metrics.tokens.summary import summarise
+from poolscope.lab.tokens.measure import MAX_TYPES, TokenKeys, count_first, token_ids, token_statistics
+from poolscope.lab.tokens.moments import TokenMoments
+from poolscope.lab.tokens.summary import summarise
 
 LAYERS = range(7)
 TARGET = 0.15

@@ -44,9 +44,9 @@ print(json.dumps({{"said": answers, **{{name: min(each) for name, each in second
 _OURS = {
     # The seconds of each answer are then processor time too.
     "prepare": "time.perf_counter = time.process_time\n"
-    "from poolscope.auditing.question import QUESTIONS\nfrom poolscope import audit\nlen(QUESTIONS)",
+    "from poolscope import audit\nfrom poolscope.auditing.cause import all_causes\nlen(all_causes())",
     "calls": "'answers': lambda: audit(vectors)",
-    "answers": "[[a.key, a.verdict.level, a.verdict.sentence] for a in result.answers]",
+    "answers": "[[f.cause, f.level, f.sentence] for f in result.findings]",
     "parts": "result.provenance['seconds']",
 }
 _THEIRS = {

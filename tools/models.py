@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from poolscope.encoders.gguf import models_folder
-from poolscope.files import atomic_path
+from poolscope.files import atomic_file
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ def _put_converted(model: Model, archives: list[Path], place: Path, folder: Path
     file, digest, convert = model.convert
     _put(archives, model.parts or (file,), place / file, digest)
     for name, content in convert((place / file).read_bytes()).items():
-        with atomic_path(folder / name) as target:
-            target.write_bytes(content)
+        with atomic_file(folder / name) as stream:
+            stream.write(content)
 
 
 def _download(registry: str, name: str, version: str, inside: str, place: Path) -> Path:
@@ -269,14 +269,13 @@ def _download(registry: str, name: str, version: str, inside: str, place: Path) 
 def _put(folders: list[Path], parts: tuple[str, ...], target: Path, digest: str) -> None:
     """Join the parts of a file, compare its sha256, and put it in its place in one step."""
     total = hashlib.sha256()
-    with atomic_path(target) as unchecked:
-        with unchecked.open("wb") as stream:
-            for folder, part in zip(folders * len(parts), parts, strict=False):
-                if not (folder / part).is_file():
-                    raise FetchError(f"{target.name}: the package holds no {part}")
-                content = (folder / part).read_bytes()
-                total.update(content)
-                stream.write(content)
+    with atomic_file(target) as stream:
+        for folder, part in zip(folders * len(parts), parts, strict=False):
+            if not (folder / part).is_file():
+                raise FetchError(f"{target.name}: the package holds no {part}")
+            content = (folder / part).read_bytes()
+            total.update(content)
+            stream.write(content)
         if total.hexdigest() != digest:
             raise FetchError(f"{target.name}: its sha256 is {total.hexdigest()}, expected {digest}; it was not kept")
 
