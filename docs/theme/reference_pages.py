@@ -22,7 +22,7 @@ STAGES = {
     "stores": "Stores and cache",
     "chunks": "Chunks",
     "numbers": "Mathematics",
-    "charts": "Charts",
+    "show": "Charts",
     "metrics": "Metrics",
     "engines": "Engines",
     "evaluation": "Evaluation",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import option, switch, to_figure, to_file
+from poolscope.cli.opening import opened_model
 from poolscope.errors import InputError
-from poolscope.show.screen import Screen, opened_model
+from poolscope.show.screen import Screen
 
 if TYPE_CHECKING:
     from poolscope.evaluation import RetrievalTask

@@ -16,6 +16,7 @@ from rich.text import Text
 
 import poolscope
 from poolscope.cli.arguments import TEXTS
+from poolscope.cli.opening import opened_model
 from poolscope.clouds import TokenClouds
 from poolscope.connectors import Collection, is_index, read_index
 from poolscope.encoders import EncoderOptions, Progress, TokenEncoder, pooling_report, truncation_report
@@ -28,7 +29,7 @@ from poolscope.errors import InputError
 from poolscope.metrics.base import Metric
 from poolscope.results import Result
 from poolscope.show.console import Console
-from poolscope.show.screen import Screen, is_quiet, opened_model
+from poolscope.show.screen import Screen, is_quiet
 from poolscope.stores.cache import cached_clouds, cached_store
 from poolscope.stores.store import Store, is_clouds, is_store, open_clouds
 from poolscope.stores.writer import texts_for_store

@@ -13,8 +13,9 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
+from poolscope.cli.opening import opened_model
 from poolscope.errors import InputError
-from poolscope.show.screen import Screen, opened_model, put_json
+from poolscope.show.screen import Screen, put_json
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,7 +23,6 @@ from poolscope.show.lines import command_lines, wrapped
 from poolscope.words import as_json, clean, logger
 
 if TYPE_CHECKING:
-    from poolscope.encoders import TokenEncoder
     from poolscope.numbers.intervals import Estimate
     from poolscope.results import Result
 
@@ -114,13 +113,6 @@ _QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 def is_quiet() -> bool:
     """Was --quiet given? Then nothing is said but errors and what goes to standard output by name."""
     return _QUIET.get()
-
-
-def opened_model(model: str, options: Mapping[str, Any]) -> TokenEncoder:
-    """Open a model; on a terminal a line says so until it is there, since importing torch takes seconds."""
-    console = Console(stderr=True)
-    with console.status(f"opening {model}") if console.is_terminal and not is_quiet() else nullcontext():
-        return poolscope.as_encoder(model, **options)
 
 
 @contextmanager
