@@ -1,12 +1,18 @@
-"""When two results say the same, bit by bit."""
+"""When two results say the same, bit by bit, and whether a file keeps to the schema that is shipped."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+from poolscope.schema import bundled
 
 
 def same(first: Any, second: Any) -> bool:
@@ -26,3 +32,18 @@ def same(first: Any, second: Any) -> bool:
 def same_but_for_time(first: Any, second: Any) -> bool:
     """Equal but for the provenance, which says when it was made."""
     return same(*(dataclasses.replace(result, provenance={}) for result in (first, second)))
+
+
+@functools.cache
+def schema_of_files() -> Any:
+    """The validator of the schema that is shipped."""
+    jsonschema = pytest.importorskip("jsonschema", reason="files are checked against their schema")
+    schema = bundled()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def against_the_schema(path: Path) -> list[str]:
+    """Where a file that was written departs from the schema: nothing, if all is well."""
+    errors = schema_of_files().iter_errors(json.loads(path.read_text(encoding="utf-8")))
+    return [f"{'/'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in errors]

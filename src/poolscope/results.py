@@ -258,10 +258,11 @@ def _kind(name: str) -> type[Result] | None:
 
 
 def _shown(result: Result) -> list[dataclasses.Field[Any]]:
-    return [part for part in _kept(result) if part.repr and not part.metadata.get("bulk")]
+    return [part for part in kept_fields(result) if part.repr and not part.metadata.get("bulk")]
 
 
-def _kept(record: Any) -> list[dataclasses.Field[Any]]:
+def kept_fields(record: Any) -> list[dataclasses.Field[Any]]:
+    """The fields of a dataclass that files keep."""
     return [part for part in dataclasses.fields(record) if not part.metadata.get("transient")]
 
 
@@ -383,15 +384,16 @@ def _plain(value: Any, *, arrays: bool) -> Any:
 def _content(record: Any, *, arrays: bool) -> dict[str, Any]:
     """The fields of a dataclass by their keys, and what follows from them."""
     content = {
-        _key(part): _plain(getattr(record, part.name), arrays=arrays)
-        for part in _kept(record)
+        key_of(part): _plain(getattr(record, part.name), arrays=arrays)
+        for part in kept_fields(record)
         if arrays or not part.metadata.get("bulk")
     }
     derived = getattr(record, "derived", None)
     return content if derived is None else {**content, **_plain(derived(), arrays=False)}
 
 
-def _key(part: dataclasses.Field[Any]) -> str:
+def key_of(part: dataclasses.Field[Any]) -> str:
+    """The name of a field in files and tables."""
     return str(part.metadata.get("key", part.name))
 
 
@@ -470,7 +472,7 @@ def _restored_record(kind: type, value: Any) -> Any:
         raise TypeError(f"a {kind.__name__} was expected, received {type(value).__name__}")
     if issubclass(kind, Result) and str(value.get("result", kind.__name__)) != kind.__name__:
         kind = Result._kinds[str(value["result"])]
-    known = {_key(part): part for part in _kept(kind) if part.init}
+    known = {key_of(part): part for part in kept_fields(kind) if part.init}
     if missing := [key for key, part in known.items() if part.metadata.get("required") and key not in value]:
         raise StoreError(
             f"{kind.__name__}: received the summary that to_dict() shows, without {', '.join(missing)}; needed: what "

@@ -23,7 +23,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.metrics.base import METRICS, NEEDS, Metric, resolve
 from poolscope.results import METADATA_KEY, Result
-from result_data import same, same_but_for_time
+from result_data import against_the_schema, same, same_but_for_time
 from tiny_models import TEXTS
 
 ROOT = Path(__file__).parents[2]
@@ -97,6 +97,7 @@ def test_it_returns_a_result_that_knows_where_it_comes_from(case):
 def test_files_give_back_every_bit(case, tmp_path):
     case.result.save(tmp_path / "result.json")
     kind = type(case.result)
+    assert against_the_schema(tmp_path / "result.json") == []
     loaded = kind.load(tmp_path / "result.json")
     assert same(loaded, case.result)
     assert same(Result.load(tmp_path / "result.json"), loaded)
