@@ -1,6 +1,6 @@
-"""How large the package is, and how far a call walks through it: modules, packages, and changes of package.
+"""How large the package is, and how far a call walks through it: modules, changes of package, the longest chain.
 
-    PYTHONPATH=tests python tools/walk.py
+    python tools/walk.py
 
 A walk is that of a second, warm run on 40 texts with a bag of words: every call of a function of poolscope counts.
 """
@@ -16,7 +16,9 @@ from types import FrameType
 from typing import Any
 
 import poolscope
-from audit_data import bag_of_words, topics
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from audit_data import asking, bag_of_words, topics
 
 SOURCE = Path(poolscope.__file__).parent
 
@@ -44,31 +46,56 @@ def code_lines(text: str) -> int:
 
 
 def walk(call: Callable[[], Any]) -> tuple[int, int, int]:
-    """Modules and packages whose functions a call enters, and how often the package changes from one to the next."""
-    modules, packages = set(), []
+    """Modules whose functions a call enters, how often the package changes, and how many modules stand in one chain."""
+    modules: set[Path] = set()
+    packages: list[str] = []
+    chain: list[Path] = []  # the module of every open call of the package
+    deepest = 0
 
-    def enter(frame: FrameType, event: str, _: Any) -> None:
+    def follow(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal deepest
         path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(SOURCE):
-            modules.add(path)
-            packages.append(path.relative_to(SOURCE).parts[0])
+        if event not in ("call", "return") or not path.is_relative_to(SOURCE):
+            return
+        if event == "return":
+            if chain:
+                chain.pop()
+            return
+        modules.add(path)
+        packages.append(path.relative_to(SOURCE).parts[0])
+        chain.append(path)
+        deepest = max(deepest, 1 + sum(one != other for one, other in pairwise(chain)))
 
     call()
-    sys.setprofile(enter)
+    sys.setprofile(follow)
     try:
         call()
     finally:
         sys.setprofile(None)
-    return len(modules), len(set(packages)), sum(one != other for one, other in pairwise(packages))
+    return len(modules), sum(one != other for one, other in pairwise(packages)), deepest
+
+
+def rooms() -> dict[str, tuple[int, int]]:
+    """Modules and lines of each room."""
+    counts: dict[str, tuple[int, int]] = {}
+    for path in SOURCE.rglob("*.py"):
+        first = path.relative_to(SOURCE).parts[0]
+        room = first if first in ("lab", "connect") else "core"
+        modules, lines = counts.get(room, (0, 0))
+        counts[room] = modules + 1, lines + len(path.read_text(encoding="utf-8").splitlines())
+    return counts
 
 
 if __name__ == "__main__":
     texts = topics(40)
     clouds = poolscope.encode(bag_of_words, texts)
+    audited = poolscope.audit(bag_of_words, texts, queries=asking(texts))
     print("{:,} modules, {:,} lines, {:,} of them code".format(*size()))
+    for room, (modules, lines) in sorted(rooms().items()):
+        print(f"{room}: {modules:,} modules, {lines:,} lines")
     for name, call in {
-        "audit": lambda: poolscope.audit(bag_of_words, texts),
         "socm": lambda: poolscope.socm(clouds),
-        "tune": lambda: poolscope.tune(bag_of_words, texts),
+        "audit": lambda: poolscope.audit(bag_of_words, texts, queries=asking(texts)),
+        "page": audited.to_html,
     }.items():
-        print("{}: {} modules, {} packages, {:,} changes of package".format(name, *walk(call)))
+        print("{}: {} modules, {:,} changes of package, {} modules in the longest chain".format(name, *walk(call)))
