@@ -130,7 +130,7 @@ def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
 
 
 def text_of(path: str | os.PathLike[str], kind: type[PoolscopeError] = InputError) -> str:
-    """All of a small text file in UTF-8, such as JSON; what is no regular file, or has no end in sight, is refused."""
+    """Read a small text file in UTF-8, such as JSON; refuse endless and irregular files."""
     place = Path(path)
     refuse_special(place, kind)
     if (size := place.stat().st_size) > _LONGEST_TEXT:
@@ -178,7 +178,7 @@ def _refuse_files_among(folders: Iterable[Path], target: Path) -> None:
 
 @contextmanager
 def in_plain_words(target: Path) -> Iterator[None]:
-    """Say what could not be written, why, and what to do, where the system refuses."""
+    """Turn a refusal of the system into one line: the file, the reason, and the next step."""
     try:
         yield
     except OutputError:

@@ -127,7 +127,7 @@ class Folder:
         return part if self._descriptor is not None else str(self.path / part)
 
     def _mode(self, part: str) -> int | None:
-        """Kind and rights of what stands directly in this folder, itself and not what it leads to."""
+        """Kind and rights of an entry of this folder; links are not followed."""
         try:
             return os.stat(self._at(part), dir_fd=self._descriptor, follow_symlinks=False).st_mode
         except FileNotFoundError:
@@ -474,7 +474,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def temporary_name(name: str) -> str:
-    """A hidden name that no other writer of `name` has, and that says on which machine and in which process it is."""
+    """Make a hidden name for a writer of `name`, unique to this machine and process."""
     return f".{name}.{_host()}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
 
 

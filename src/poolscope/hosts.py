@@ -1,4 +1,4 @@
-"""Which hosts may be asked, and which of them get a secret of the environment.
+"""Hosts that may be contacted, and hosts that may receive a secret of the environment.
 
 On the command line a person names every address. Behind `poolscope mcp` an assistant does, which may be talked into
 anything. There a call runs `confined`: it may ask this machine and what the person named (`--host`), and only what the

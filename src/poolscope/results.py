@@ -504,7 +504,7 @@ _FORMULA = r"^[\s\x00-\x1f]*[=+\-@＝＋－＠]|^[\t\r\n]"
 
 
 def write_csv(table: pa.Table, stream: BinaryIO) -> None:
-    r"""Write a table as CSV in which no spreadsheet runs a text: what looks like a formula gets a ' before it.
+    r"""Write a table as CSV in which no spreadsheet runs a text: a cell like a formula gets a ' before it.
 
     >>> import io
     >>> stream = io.BytesIO()

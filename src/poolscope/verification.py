@@ -40,7 +40,7 @@ _REMEDY = "Make it again with the command that wrote it."
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """One file: its name, its state, and in words what was compared or what is wrong."""
+    """One file: its name, its state, and a sentence on the comparison or the fault."""
 
     name: str
     state: State

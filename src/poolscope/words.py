@@ -305,7 +305,7 @@ def escape(text: str, *, quote: bool = True) -> str:
 
 
 def as_json(content: Any, **looks: Any) -> str:
-    r"""JSON that reads back the same, in which no character acts on a terminal: those are written as \u….
+    r"""Write JSON that reads back the same; characters that act on a terminal are written as \u….
 
     >>> as_json({"name": "a\u202eb\x9b"})
     '{"name": "a\\u202eb\\u009b"}'

@@ -22,7 +22,7 @@ STAGES: tuple[Stage, ...] = ("index", "texts", "model")
 
 @dataclass(frozen=True)
 class Symptom:
-    """What was seen of a cause: one number, and which texts have it.
+    """The symptom of a cause on these texts: one number, and a mark for every text that has it.
 
     `number` has its interval and its floor. `texts` marks the texts that have the symptom, or `answers` the rows of the
     ledger (a query and a relevant text) where it goes by both; None where all have it. `values` fill the words.
@@ -86,7 +86,7 @@ def register_cause(cause: Cause) -> Cause:
 
 
 def all_causes() -> dict[str, Cause]:
-    """Every cause in the order in which it is shown, those of extensions last."""
+    """List all causes in the order of the screen; causes of extensions come last."""
     import poolscope.auditing.causes  # noqa: F401 - it fills the table
 
     load_extensions()

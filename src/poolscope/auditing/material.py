@@ -60,7 +60,7 @@ class Request:
 
 
 def open_search(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]]:
-    """The search of a request, what is known of its texts, and notes on what reading them met."""
+    """Open a request: its search, a description of its texts, and notes from reading them."""
     model = request.model
     if is_vector_source(model):
         return _of_server(request)
@@ -313,7 +313,7 @@ def _of_index(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]
 
 
 def _digest(texts: Sequence[str], ids: Sequence[str]) -> str:
-    """What tells these texts from others."""
+    """Digest of the texts, by which other texts are told apart."""
     return Texts(tuple(ids), tuple(texts), None, "", ReadReport(read=len(texts), kept=len(texts))).digest
 
 

@@ -1,4 +1,4 @@
-"""Every missed query, opened: what was asked, what should have come back, and what came back before it, and why."""
+"""Every missed query, opened: the query, its relevant text, the texts that rank before it, and why."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TextBefore:
 
 @dataclass(frozen=True)
 class Inside:
-    """What the tokens of a query find in the text that should come back, and what the mean of the text keeps of it.
+    """Matches of a query's tokens in its relevant text, and the part of each match that the mean keeps.
 
     `cosine` is that of the two means. The contributions of all query tokens add up to `maxsim` − `cosine`; `matches`
     are those of the tokens that count, in the order of the query, and where they are many those that lose most.
@@ -56,7 +56,7 @@ class Inside:
 
     @property
     def rest(self) -> float:
-        """What special tokens, and those that are not shown, contribute."""
+        """Contribution of special tokens and of tokens that are not shown."""
         return self.maxsim - self.cosine - sum(match.contribution for match in self.matches)
 
 

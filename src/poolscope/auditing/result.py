@@ -1,4 +1,4 @@
-"""What an audit returns: what the search finds, where its misses go, and what to do first; its folder and its page."""
+"""The result of an audit: queries found, causes of the misses, and the decision; its folder and its page."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Finding(Result):
         return place, self.reason != "defect", STAGES.index(self.stage), -costs
 
     def seen(self) -> tuple[str, ...]:
-        """What was seen, and by which reason it has its level."""
+        """The sentence of the symptom, and the reason of the level."""
         return (self.sentence, WHY[self.reason])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class Finding(Result):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Audit(Result):
-    """What a search finds, where its misses go, and what to do first.
+    """How much a search finds, where its misses go, and what to do first.
 
     `found` is the share of queries with a relevant text in the top k, `relevant_found` that of all relevant texts.
     `findings` has one row a cause, `trials` one a cure, `yardsticks` one for each other way to search. `ledger` has one

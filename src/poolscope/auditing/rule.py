@@ -1,4 +1,4 @@
-"""The one rule: from what was seen of a cause, what its texts lose and what its cures won, to a level.
+"""The one rule: a level from a cause's symptom, the loss of its texts and the gains of its cures.
 
 | level | when |
 |---|---|

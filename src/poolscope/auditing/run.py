@@ -1,4 +1,4 @@
-"""`audit`: a model, texts and queries in; what the search finds, where its misses go and what to do first out."""
+"""`audit`: from a model, texts and queries to the misses, their causes and a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit on a screen of 80 columns: what the search finds, where the misses go, one line a cause, what to do."""
+"""An audit on a screen of 80 columns: the headline, the misses, one line a cause, the decision."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _quality(audit: Audit) -> Iterator[Any]:
 
 
 def _misses(audit: Audit) -> Iterator[Any]:
-    """Of the missed queries, what each cure finds, what it adds, and what yardsticks find."""
+    """Table of the missed queries: how many each cure finds, how many it adds, and how many yardsticks find."""
     from rich.text import Text
 
     if not audit.missed or audit.ledger is None:

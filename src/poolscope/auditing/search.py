@@ -265,7 +265,7 @@ class Search:
         return self.among(chosen, np.union1d(needed, idle))
 
     def among(self, queries: Index, texts: Index) -> Search:
-        """These queries over these texts, all that are relevant to one of them included."""
+        """Cut the search to some queries and texts; all texts that are relevant to the queries must be among them."""
         judged = self.judgements
         rows = np.flatnonzero(np.isin(judged.relevant[:, 0], queries) & np.isin(judged.relevant[:, 1], texts))
         relevant = np.stack(

@@ -1,4 +1,4 @@
-"""Yardsticks: what other ways to search find on the same queries. They repair nothing, and say what is possible."""
+"""Yardsticks: other ways to search, on the same queries. They repair nothing; they show how much could be found."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _joins(character: str) -> bool:
 
 
 def choose_cuts(weights: Array, ranks: Ranks, room: float, *, blanks: Array | float = 0.0) -> list[int]:
-    """The units after which to cut, such that no piece weighs more than `room` (a single unit may).
+    """Choose the units after which to cut, so that no piece weighs more than `room`; a single unit may.
 
     The rest is always divided into as many equal parts as needed; the cut is at the place of the best rank within a
     quarter of that aim, the nearest of equals. `blanks` is the part of each weight that is gone if the unit is the
@@ -295,7 +295,7 @@ def split_texts(texts: Sequence[str], ruler: TokenRuler, *, overlap: int = 0) ->
 
 
 def _measured(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler) -> tuple[list[Piece], list[Piece]]:
-    """The pieces with their tokens: those that fit, and those that do not."""
+    """Count the tokens of the pieces, and part them into those that fit and those that do not."""
     if not pieces:
         return [], []
     tokens, fits = ruler.measure([piece.of(texts) for piece in pieces])
@@ -340,7 +340,7 @@ def _cut(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler, *, ro
 def _weighed(
     texts: Sequence[str], pieces: Sequence[Piece], totals: Sequence[float], ruler: TokenRuler
 ) -> list[tuple[Units, Array, Array]]:
-    """The units of every piece, their weights, which add up to its total, and what of these the blanks before weigh.
+    """Units of every piece, their weights (which add up to the piece), and the weights of the blanks before them.
 
     Weights are estimates: a tokenizer may join what stands side by side. Units heavier than the room are taken apart.
     """

@@ -88,7 +88,7 @@ def extension_rows() -> tuple[Row, ...]:
 
 
 def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str:
-    """What a newcomer reads: what it is, how to call it, the main commands first, one line each."""
+    """The first help screen: the purpose, a call, and one line a command, main commands first."""
     from shutil import get_terminal_size
 
     from poolscope.show.lines import wrapped

@@ -356,7 +356,7 @@ MODULES = {
 
 
 def needs(command: str, parameters: Mapping[str, Any]) -> list[Need]:
-    """What a call of a command with these parameters needs.
+    """Modules, each with its extra, that a call of a command needs with these parameters.
 
     >>> needs("pair", {"model": "builtin:minilm", "output": "clouds.html"})[-2:]
     [('transformers', 'defaults'), ('plotly', 'report')]

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def argument(metavar: str, meaning: str) -> Any:
-    """An argument that has no name: what stands for it, and what it means."""
+    """An argument without a name: its placeholder and its meaning."""
     return typer.Argument(metavar=metavar, help=meaning)
 
 
 def option(metavar: str, meaning: str, *names: str, **limits: Any) -> Any:
-    """An option that takes a value: what stands for the value, what it means, and its names if it has others."""
+    """An option with a value: the placeholder, the meaning, and other names."""
     return typer.Option(*names, metavar=metavar, help=meaning, **limits)
 
 
@@ -57,7 +57,7 @@ def to_json(meaning: str) -> Any:
 
 
 def _checked(check: Callable[[Any], Any], *unchecked: str) -> Callable[[Any], Any]:
-    """What typer calls with the value of an option, which is checked where it names something."""
+    """Callback of an option, which checks the name that the value refers to."""
 
     def checked(target: Any) -> Any:
         if target is not None and target not in unchecked:
@@ -237,7 +237,7 @@ def gathering(
 
 
 def received(options: Mapping[str, Any]) -> list[str]:
-    """What was given of these, spelt as on the command line: `--max-length`, and an argument such as TEXTS as it is.
+    """Options and arguments that were passed, spelt as on the command line.
 
     >>> received({"TEXTS": "a.txt", "max_length": 64, "prompt": None})
     ['TEXTS', '--max-length']

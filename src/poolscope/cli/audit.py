@@ -199,7 +199,7 @@ def _refuse_for_models(**chosen: str | None) -> None:
 def _of_vectors(
     source: str, texts: str | None, reading: Mapping[str, Any], options: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> poolscope.Audit:
-    """Read the vectors, and the texts beside them; columns are those of the texts where these have a file."""
+    """Read the vectors and the texts beside them; columns belong to the file of texts where there is one."""
     columns = {name: reading[name] for name in ("column", "id_column", "group")}
     own = columns if texts is None else {}
     names = ("vector_column", "distance", "limit", "seed")
@@ -457,7 +457,7 @@ def runtime(
 
 
 def _print_check(result: RuntimeCheck, screen: Screen) -> None:
-    """One screen: what the server does, the causes that explain best, and what was seen besides."""
+    """Print one screen: the server's behaviour, the causes that explain it best, and further observations."""
     from poolscope.show.verdicts import LEVEL_COLOURS
 
     match = result.match

@@ -56,7 +56,7 @@ class Described(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the user named, from the texts to the clouds: what a reader should know of them is said on the screen.
+    """The inputs that the user named, from texts to clouds; notes on them go to the screen.
 
     `model` is a model, or what holds ready clouds. `reading`: column, id_column, label_column, limit (0: all) and seed,
     those that the command has; `options`: those of the encoder that were given. `default`: how many texts of the
@@ -150,7 +150,7 @@ class Inputs:
         return clouds
 
     def _print_origin(self, clouds: TokenClouds, notes: Sequence[str], name: str) -> None:
-        """Which model, which texts, how many tokens; and what the user should know of them."""
+        """Print the model, the texts, the number of tokens, and the notes on them."""
         model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
         source = f" of {texts['source']}" if "source" in texts else ""
         tokens = f"{clouds.lengths.sum():,} tokens"

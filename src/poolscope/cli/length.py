@@ -218,7 +218,7 @@ def _held(path: str, corpus: Texts) -> Vectors:
 
 
 def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool) -> Pairs | None:
-    """The pairs of the search: those that were named, or some of the embedded corpus where that is what is read."""
+    """Pairs of the search: the file that was named, or pairs of the embedded corpus if that is read."""
     if pairs is None and (texts is not None or not probes):
         return None
     limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
@@ -284,7 +284,7 @@ _NARROW: dict[str, Any] = {"show_edge": False, "padding": (0, 1, 0, 0)}  # the l
 
 
 def print_report(report: LengthReport, screen: Screen) -> None:
-    """What was seen in words, then the profile, then what else was measured, most telling first."""
+    """Print the sentences, the profile, and the other measurements, most telling first."""
     screen.print_seen(report)
     _print_profile(report.profile, screen)
     if report.mechanism is not None:
@@ -307,7 +307,7 @@ def print_report(report: LengthReport, screen: Screen) -> None:
 
 
 def _cost(report: LengthReport) -> str:
-    """What was encoded on top of the texts, by what; only what --no-probes leaves out names that option."""
+    """Extra tokens encoded, by step; steps that --no-probes skips name that option."""
     parts = {
         "null models": report.nulls,
         "probes": report.probes or None,

@@ -474,7 +474,7 @@ def _matches(
 
 
 def _match_rows(found: TokenMatches) -> Iterator[list[str]]:
-    """A row a query token: what it finds, and two bars, which are its cosines with that token and with the mean."""
+    """One row a query token: its best match, and bars for its cosines with the match and with the mean."""
     from poolscope.evaluation.matches import shown_token
 
     for match in found.matches:

@@ -61,7 +61,7 @@ class Guard:
         return 0 <= address_of(rows) - self.begin <= len(self._raw) - rows.nbytes
 
     def check(self, first: int = 0, last: int | None = None) -> None:
-        """Compare the pieces in which these bytes of the batch lie, or all; an error names the file."""
+        """Compare the digests of the pieces that hold these bytes, or of all; an error names the file."""
         last = len(self._raw) if last is None else last
         if not self._left or first >= last:
             return
@@ -85,7 +85,7 @@ class Guards:
         self._begins = [guard.begin for guard in self.all]
 
     def of(self, rows: NDArray[Any]) -> Guard | None:
-        """The guard of the file from which these rows come; None for those that come from memory."""
+        """The guard of the file behind these rows; None for rows in memory."""
         place = bisect_right(self._begins, address_of(rows)) - 1
         return self.all[place] if place >= 0 and self.all[place].holds(rows) else None
 
@@ -232,7 +232,7 @@ def has_digests(path: str | os.PathLike[str]) -> bool:
 def _guards(
     path: object, schema: pa.Schema, batches: Sequence[pa.RecordBatch], digests: Sequence[bytes | None], bulk: str
 ) -> Iterator[Guard]:
-    """Compare all digests but those of vectors, which the guards do that this gives."""
+    """Compare all digests but those of vectors; yield a guard a batch that compares these when rows are read."""
     own = [digest or b"{}" for digest in digests]
     if not own or json.loads(own[-1]) != _end(own[:-1]):
         raise ValueError("parts of it, or their digests, are missing")
@@ -312,7 +312,7 @@ def column_of(name: str, values: Any, count: int) -> pa.Array:
 
 
 def _id(value: Any, place: str) -> str:
-    """Whole numbers, such as those of the index of a data frame, become their digits."""
+    """An id as a string; whole numbers, such as the index of a data frame, become their digits."""
     if isinstance(value, str) and _is_writable(value):
         return value
     if isinstance(value, Integral) and not isinstance(value, bool | np.bool_):

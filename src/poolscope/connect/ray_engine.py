@@ -112,7 +112,7 @@ class _Actor:
         return pa.table({"shard": pa.array(shards, pa.int64()), "outcome": pa.array(outcomes, pa.large_binary())})
 
     def _outcome(self, shard: int) -> Any:
-        """What the job makes of a shard; an error is an outcome, since Ray would begin again what raises one."""
+        """Outcome of a job on one shard; an error is an outcome too, since Ray would repeat a task that raises."""
         try:
             self._work = self._work or pickle.loads(self._job)()
             return self._work(shard)

@@ -87,7 +87,7 @@ class Connector(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What the reader should know, such as fields that were guessed."""
+        """Notes for the reader, such as fields that were guessed."""
         ...
 
     def batches(self, size: int) -> Iterable[Batch]:
@@ -111,7 +111,7 @@ class NewRows:
         return {name: values for name, values in named.items() if values is not None}
 
     def parts(self) -> Iterator[tuple[slice, list[dict[str, str]]]]:
-        """Some rows at a time: which, and what stands beside their vectors, except the ids."""
+        """Yield rows in parts: their positions, and the columns beside their vectors, except the ids."""
         for part in in_batches(len(self.ids), BATCH):
             chosen_columns = {name: values[part] for name, values in self.columns().items() if name != "id"}
             yield (

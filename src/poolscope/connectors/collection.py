@@ -1,4 +1,4 @@
-"""The vectors of a source, gathered: what can be compared, and what was set aside and why."""
+"""All vectors of a source: the usable rows, and the rows that were set aside with the reason."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ class _Draw:
             self._thin()
 
     def _checked(self, batch: Batch) -> tuple[list[tuple[int, str]], NDArray[Any], NDArray[np.int64]]:
-        """What is wrong with which row, the matrix of the others, and their positions in the batch."""
+        """Faulty rows with their faults, the matrix of the sound rows, and their positions in the batch."""
         vectors = batch.vectors
         reasons: list[tuple[int, str]] = []
         if isinstance(vectors, np.ndarray) and vectors.ndim == 2 and vectors.dtype != object:

@@ -1,4 +1,4 @@
-"""A query above a text, token by token: what each query token found, and what the mean of the text keeps of it."""
+"""Drawing of a query above a text: each query token's best match, and the part that the mean keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inside a query and a text: which query token finds which text token, and what of that the mean keeps.
+"""Matches of query tokens and text tokens, and the part of each match that the mean keeps.
 
 Both scores are sums over the query tokens a, of n in the query and m that count. With q_a and x_b as the model gives
 them, μ their means and cos the cosine:
@@ -110,7 +110,7 @@ class TokenMatches(Result):
         ]
 
     def figure(self) -> Any:
-        """The query above the text: what each query token found, and what the mean keeps of it."""
+        """Draw the query above the text: each query token's match, and the part that the mean keeps."""
         return drawing_of([self])
 
 
@@ -141,7 +141,7 @@ def lead_words(first: TokenMatches, second: TokenMatches) -> tuple[str, ...]:
 
 
 def token_matches(model: Any, query: str, text: str, **options: Any) -> TokenMatches:
-    """Which tokens of a text the tokens of a query find, and what of each match the mean keeps.
+    """Match each query token with a text token, and measure the part of the match that the mean keeps.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ Block = tuple[int, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """Which texts are relevant to which query.
+    """Relevant texts of every query, with their grades.
 
     `relevant` has a row (query, text) a judgement and `grade` one number above 0 for each. Judgements of one `answer`
     stand for each other: of the chunks of a document that was named, and of equal texts, the best one counts.

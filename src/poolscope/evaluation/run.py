@@ -88,7 +88,7 @@ def _must_be_pooled(model: Any) -> bool:
 
 
 def check_task(model: Any, task: Task) -> None:
-    """Refuse what is no task; and ready clouds, which cannot be those of two lists of texts."""
+    """Refuse a value that is no task, and ready clouds where a task needs two lists of texts."""
     if isinstance(task, type) or not (hasattr(task, "score") and hasattr(task, "sides")):
         raise InputError(
             f"task: received {shorten(task)} ({type(task).__name__}); allowed: a task, such as RetrievalTask. Texts "

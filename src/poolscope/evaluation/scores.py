@@ -247,7 +247,7 @@ class Difference(Result):
         return self.count * (self.smallest_gain() / least) ** 2
 
     def shortage(self) -> str | None:
-        """Why these units, or those that changed, are too few to prove anything; None where they suffice."""
+        """Say why there are too few units, or too few that changed, to prove anything; None if there are enough."""
         if self.count >= FEWEST_PAIRED and self.changed >= FEWEST_CHANGED:
             return None
         return (
@@ -404,7 +404,7 @@ def _half_sample_interval(
 
 @dataclass(frozen=True, repr=False)
 class Trial(Result):
-    """What was tried (`name`, of which `family`), what came of it (`sentence`), and the scores behind that.
+    """One trial: its `name` and `family`, its result as a `sentence`, and the scores before and after.
 
     `before` and `after` are the scores unit by unit, `difference` is paired; all three are None where nothing could be
     tried, and `sentence` says why. What it costs: `reads` is the tokens that the model reads, as a multiple of those it

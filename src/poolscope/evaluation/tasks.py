@@ -1,4 +1,4 @@
-"""The tasks: which texts to encode, and what their vectors are worth. Every task can be cut in two disjoint halves."""
+"""Tasks: the texts to encode and the score of their vectors. Every task can be cut in two disjoint halves."""
 
 from __future__ import annotations
 
@@ -330,7 +330,7 @@ class RetrievalTask:
         return self._arranged(queries, np.lexsort((marks, first)))
 
     def _arranged(self, queries: Index, documents: Index) -> Self:
-        """These queries and these documents, all that answer one of them included, in this order."""
+        """Arrange queries and documents in this order; documents that answer a query are always included."""
         places = [np.full(len(side), -1) for side in (self.queries, self.documents)]
         for place, positions in zip(places, (queries, documents), strict=True):
             place[positions] = np.arange(len(positions))

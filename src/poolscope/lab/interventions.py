@@ -249,7 +249,7 @@ class InterveneResult(Result):
         return {"interventions": len(self.effects), "texts": self.texts, "queries": self.queries}
 
     def seen(self) -> tuple[str, ...]:
-        """What holds before any intervention, what none of them can change, and which changes most."""
+        """Sentences on the untouched clouds, on quantities that cannot change, and on the largest change."""
         most = max(self.effects, key=lambda effect: abs(effect.socm.after - effect.socm.before))
         lines = [
             f"SOCM is {most.socm.before:.4f} over all pairs of {self.socm_texts:,} documents as they are; {most.name} "

@@ -1,4 +1,4 @@
-"""What a compressed context costs a decoder: the likelihood of what follows, between the full context and none."""
+"""Cost of a compressed context for a decoder: the likelihood of the continuation, between full context and none."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ContextLikelihood(Result):
     provenance: Mapping[str, Any] = origin()
 
     def seen(self) -> tuple[str, ...]:
-        """What the context gives, and what windows keep of it."""
+        """Log-likelihood gained from the context, full and compressed, in words."""
         gain = f"{self.gain.known:.2f} nats a token" if self.gain.value is not None else "nothing that is known"
         told = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
         if self.ratios and self.ratios[0].kept.value is not None:

@@ -1,4 +1,4 @@
-"""Does what is known of the clouds predict what pooling costs? Cells of model × corpus, each with both.
+"""Do properties of the clouds predict the cost of pooling? Cells of model × corpus have both.
 
 A point is a model at one of its layers; the layers of one model are one family. In each cell the texts give quantities
 (SOCM, trace, …) without any query, and the queries give the cost: nDCG of the mean and MaxSim, weight 1:1 fixed
@@ -107,7 +107,7 @@ class Predictor:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class CostPrediction(Result):
-    """Which quantities predict what pooling costs; `cells` are what it rests on."""
+    """Predictors of the pooling cost, and the `cells` of the study."""
 
     families: tuple[str, ...]
     points: tuple[str, ...]
@@ -126,7 +126,7 @@ class CostPrediction(Result):
         }
 
     def seen(self) -> tuple[str, ...]:
-        """What the cost is, and what predicts it."""
+        """Sentences on the cost and on its predictors."""
         costs = np.array([cell.cost for cell in self.cells])
         above = sum(cell.low > 0 for cell in self.cells)
         names = [QUANTITIES[each.name] for each in self.predictors if each.predicts]
@@ -266,7 +266,7 @@ def _shift(cloud: Array) -> float:
 
 
 def predict_cost(cells: Sequence[PredictCell], *, seed: int = 0) -> CostPrediction:
-    """What each quantity says of the cost over these cells; every point must be measured on every corpus."""
+    """Relate each quantity to the cost over these cells; every point must be measured on every corpus."""
     points, corpora = (tuple(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in ("point", "corpus"))
     table = {(cell.point, cell.corpus): cell for cell in cells}
     if len(table) != len(cells) or len(cells) != len(points) * len(corpora) or len(cells) < 4:

@@ -109,7 +109,7 @@ class WindowsResult(Result):
         return next(row for row in self.ratios if row.ratio == ratio)
 
     def seen(self) -> tuple[str, ...]:
-        """What the shortest windows lose, the longest that lose little, and what to know of the first token."""
+        """Sentences on the shortest windows, on the longest ones that lose little, and on the first token."""
         first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
         lost = f"Means of {first.ratio} neighbouring tokens lose {first.lost.percent()} of the variance of a text"
         lost += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
@@ -446,7 +446,7 @@ def between_windows(
 
 
 def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
-    """Which windows of a text are looked at: those of two tokens or more, at most a dozen."""
+    """Choose windows of a text to compare: two tokens or more, at most a dozen."""
     sizes = np.diff(window_bounds(tokens, ratio))
     whole = np.flatnonzero(sizes > 1)
     return np.sort(random.choice(whole, _WINDOWS, replace=False)) if len(whole) > _WINDOWS else whole

@@ -1,4 +1,4 @@
-"""A metric is one object: its name and words, what it needs, what measures it, the page that explains it.
+"""A metric is one object: its name, its words, its input, its function and its page.
 
 `METRICS` is the table. The command line, the contract test and the documentation iterate over it. A package outside
 poolscope adds a row with an entry point of the group `poolscope.extensions`, whose module calls `register`; who reads
@@ -24,7 +24,7 @@ NEEDS: tuple[Need, ...] = ("clouds", "vectors", "captures", "texts")
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: `measure` takes what it `needs` and returns a `Result`, which has the figure and the table.
+    """One metric: `measure` takes the input named by `needs` and returns a `Result` with figure and table.
 
     `measure` is the function, or where it stands ("package.module:name"), so that the table costs no import. Metrics
     measure; they do not judge. `page` is the page of the documentation that explains it.

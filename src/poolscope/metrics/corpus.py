@@ -111,7 +111,7 @@ class CorpusSummary(Result):
 
 @dataclass(frozen=True, eq=False)
 class CorpusCounts:
-    """What is kept of some texts; `marks` are those of the texts themselves, in pieces, or None where they are not."""
+    """Counts of some texts; `marks` are the marks of the texts in pieces, or None if they are not kept."""
 
     dimension: int
     tokens_cut: int

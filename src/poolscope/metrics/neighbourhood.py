@@ -230,7 +230,7 @@ def hubs(
 
 
 class _Floors:
-    """How often Gaussian vectors of the same mean and covariance are found, `first`, and what is found again for those.
+    """Hub counts of Gaussian vectors with the same mean and covariance (`first`), and of vectors drawn from those.
 
     The covariance of few texts is not that of the many that they stand for, and vectors drawn from it have smaller hubs
     than texts drawn from the true one (240 texts of 256 dimensions: a first hub of 56 texts, and in truth 70). Vectors
@@ -484,7 +484,7 @@ class Neighbourhood(Result):
 
 
 def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VECTORS) -> Neighbourhood:
-    """How near the nearest vectors are, which are far from all, and which parts of the graph of neighbours stand apart.
+    """Measure the nearest neighbours: their cosines, outlying vectors, and separate parts of the neighbour graph.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ _ROUNDS, _STEPS = 8, 200
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class OneSpace(Result):
-    """Which vectors of an index are not what the words of their texts predict.
+    """Vectors of an index that the words of their texts do not predict.
 
     `other` is the share of the vectors that belong to no text like theirs (another model, another text, noise); its
     floor is what odd texts give in indexes of one model. `separation` is how many standard deviations above chance the
@@ -220,7 +220,7 @@ def _shared_pieces(texts: Sequence[str]) -> Any:
 
 
 class _Prediction(NamedTuple):
-    """A vector for every text from those of some texts, never its own; how much of its words these explain."""
+    """Predicted vector of every text from other texts' vectors, and the share of its words that these explain."""
 
     vectors: Array
     explained: Array

@@ -82,7 +82,7 @@ class QueryScores(Result):
     shown_rows = 0
 
     def seen(self) -> tuple[str, ...]:
-        """What answers score beside other texts, and what a cut-off between them keeps."""
+        """Sentences on the scores of relevant and irrelevant texts, and on a score threshold between them."""
         means = f"{self.relevant.known:.2f} on average against relevant texts"
         threshold = (
             f"A score threshold of {score_text(self.cut_off.known)} lets through {self.share} of the irrelevant texts"
@@ -217,7 +217,7 @@ class _Pairs:
         self.edges = np.linspace(low - 1e-6, high + 1e-6, _BINS + 1)
 
     def _blocks(self) -> Iterator[tuple[int, NDArray[Any], NDArray[np.bool_], NDArray[np.bool_]]]:
-        """First query, cosines, and which pairs are relevant, which wrong."""
+        """Yield blocks: the first query, the cosines, and masks of relevant and of irrelevant pairs."""
         step = max(1, _BLOCK // len(self.texts))
         for start in range(0, len(self.queries), step):
             cosines = self.queries[start : start + step] @ self.texts.T
@@ -375,7 +375,7 @@ class SearchRecall(Result):
         return next((row for row in ladder if row.recall.known >= target), None)
 
     def seen(self) -> tuple[str, ...]:
-        """What the search finds, and from which setting on it finds enough."""
+        """Sentences on the recall of the search, and on the setting that reaches enough."""
         told = [f"The search ({self.kind}) finds {self.in_use.recall.known:.1%} of the {self.k} nearest."]
         if self.in_use.recall.known < TARGET and (enough := self.reaching()) is not None:
             told.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")

@@ -206,7 +206,7 @@ class ScoreDistribution(Result):
     }
 
     def seen(self) -> tuple[str, ...]:
-        """What a pair scores, and what few of them pass."""
+        """Sentences on the score of an unrelated pair, and on the score that few of them reach."""
         pairs = "random texts" if self.documents is None else "texts of different documents"
         if self.mean.value is None or self.cut_off.value is None:
             return ()

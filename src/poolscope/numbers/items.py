@@ -199,7 +199,7 @@ class Carriers:
     without: float
 
     def holding(self, names: Sequence[str], what: str) -> str:
-        """How much of `what` they hold, and their names, which may be numbers and so stand apart.
+        """Say how many items hold `what`, and name them apart, since names may be numbers.
 
         >>> Carriers((0, 3), 200, 0.97, 0.075).holding(["a", "b", "c", "d"], "what was cut")
         '2 hold 97% of what was cut: a, d'

@@ -52,7 +52,7 @@ def _first_centres(vectors: Array, clusters: int, random: np.random.Generator) -
 
 
 def _one_start(vectors: Array, centres: Array) -> Index | None:
-    """The clusters to which these centres lead, until no vector changes its own; None where one runs empty."""
+    """Run k-means from these centres until assignments stop changing; None if a cluster becomes empty."""
     labels = np.full(len(vectors), -1)
     member = np.zeros((len(centres), len(vectors)))
     for _ in range(_MOST_ROUNDS):
@@ -151,7 +151,7 @@ def predict_unseen(
     strength: float = 1.0,
     most_steps: int = _MOST_ITERATIONS,
 ) -> Predictions:
-    """What a regression fitted on the other folds makes of each vector; a label that these lack has the share 0."""
+    """Predicted shares of labels from a regression on the other folds; a label that they lack has share 0."""
     fold = label_folds(labels, folds, seed=seed)
     shares, converged = np.zeros((len(labels), int(labels.max()) + 1)), True
     for held in np.unique(fold):

@@ -320,7 +320,7 @@ def mark_of(content: bytes) -> int:
 
 
 def marks_of(names: Iterable[str | bytes], *, seed: int | None = None) -> Index:
-    r"""The marks of texts by their words or ids; those of one seed say nothing of those of another.
+    r"""Marks of texts by their words or ids; marks of two seeds are independent.
 
     This is the one place that turns words into draws: a blank more or less makes no other text of one.
 
@@ -390,7 +390,7 @@ def smallest(marks: Index, most: int) -> Index:
 
 @dataclass(frozen=True, eq=False)
 class VectorDraw:
-    """At most `size` texts, those with the smallest marks, in rising order of these: vectors, lengths and positions.
+    """A draw of at most `size` texts by smallest marks, in rising order: vectors, lengths and positions.
 
     `documents` tells the documents apart; a text whose document is not known has a number of its own, below 0.
 

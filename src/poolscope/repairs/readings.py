@@ -62,7 +62,7 @@ class Echo(Reading):
     name: ClassVar[str] = "echo"
 
     def plan(self, encoder: TokenEncoder, texts: Sequence[str]) -> BatchPlan:
-        """Prompt, text, text, and what the tokenizer puts behind; pooled is what begins with the second text."""
+        """Prompt, text, the text again, and the tokenizer's suffix; pooling starts at the second text."""
         rows, skip, cut = [], [], []
         inputs, plan = TokenInputs(encoder), planner_of(encoder).plan(texts)
         for (before, row, after), lost in zip(_framed(inputs, plan), plan.tokens.cut.tolist(), strict=True):
@@ -182,7 +182,7 @@ class AtLayer(Reading):
 
 
 def _framed(inputs: TokenInputs, plan: BatchPlan) -> list[tuple[list[int], list[int], list[int]]]:
-    """Of every text what stands before it, its own ids, and what stands behind it."""
+    """Split the ids of every text into prefix, text and suffix."""
     lead, trail = inputs.frame
     rows = [row.tolist() for row in np.split(plan.tokens.ids, plan.tokens.offsets[1:-1])]
     behind = len(trail)

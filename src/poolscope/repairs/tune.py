@@ -1,4 +1,4 @@
-"""Which repair helps a model on these texts, if any: searched on one half of them, reported on the other.
+"""Search for a repair that helps a model: chosen on one half of the texts, proven on the other.
 
 The half that chooses flatters what it chooses (the winner's curse), so its numbers claim nothing. Only the chosen
 candidate is tested on the other half, and it is recommended only if the interval there excludes no gain. The result
@@ -87,7 +87,7 @@ class TuneResult(Result):
         return (self.verdict.sentence,)
 
     def told(self) -> list[tuple[str, str]]:
-        """What was tried, on what."""
+        """Rows of the headline: the repairs that were tried, and the texts."""
         return [("model", self.model), ("verdict", self.verdict.level), ("candidates", f"{len(self.trials):,}")]
 
     def __repr__(self) -> str:
@@ -216,7 +216,7 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
 
 
 def _reach(difference: Difference) -> str:
-    """What these units could have shown, and how many would tell; empty where they could have shown enough."""
+    """Say the smallest gain that these units could show, and how many units would show more; empty if enough."""
     needed = difference.units_to_tell(LEAST_GAIN)
     more = f" About {needed:,.0f} of them would tell." if np.isfinite(needed) else ""
     reach = difference.reach(LEAST_GAIN)
@@ -392,7 +392,7 @@ def readings_for(encoder: TokenEncoder, chosen: Iterable[str | Reading] | None =
 
 
 def _prepared(repairs: Iterable[Any], encoder: TokenEncoder, search: Search, *, named: Any) -> list[Any]:
-    """The repairs with what they take from the model; those not made for it are left out, with a note if named."""
+    """Prepare the repairs for the model; those that do not fit it are left out, with a note if named."""
     ready = [(repair, repair.prepared(encoder)) for repair in repairs]
     if named is not None:
         search.notes += [

@@ -117,7 +117,7 @@ class VectorRepair(Fitted):
     mean_: Array
 
     def prepared(self, encoder: Any) -> Self | None:
-        """The repair with what it takes from the model itself; None where it is not made for such a model."""
+        """The repair with its parameters from the model; None if it does not fit such a model."""
         return self
 
     def fit(self, vectors: ArrayLike, y: Any = None) -> Self:

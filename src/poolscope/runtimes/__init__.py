@@ -1,4 +1,4 @@
-"""What a runtime did with a model: its vectors beside those that each named cause would give."""
+"""Checks of a runtime: its vectors beside the vectors that each named cause would give."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _ALONE = 6
 
 @dataclass(frozen=True)
 class Asked:
-    """What a runtime gave: the vectors of the texts, `batches` of one request each, and what asking again gave.
+    """Answers of a runtime: vectors of the texts, `batches` of one request each, and vectors of a second request.
 
     `repeated` is the lowest cosine of a text with itself in an equal request, `batched` that with itself alone.
     `empty` says in words what came back for an empty text. `texts` are those that were answered and `refused` those

@@ -138,7 +138,7 @@ class Reference:
         return self.steps is not None and self._pooling.own is not False
 
     def at(self, positions: NDArray[np.int64]) -> Reference:
-        """The same for some of the texts, which stand in the requests in which they were."""
+        """The cause for some of the texts; each stays in its request."""
         texts = None if self.texts is None else [self.texts[k] for k in positions]
         widths = self.widths[positions] if texts is not None and takes_tokens(self.encoder) else None
         return Reference(self.encoder, texts, clouds=self.clouds.select(positions), widths=widths)

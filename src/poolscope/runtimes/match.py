@@ -137,7 +137,7 @@ class RuntimeMatch(Result):
 
     @property
     def order(self) -> str | None:
-        """The pooling under which (almost) all vectors are those of these texts, in another order; None if none is.
+        """Find the pooling under which (almost) all vectors match the texts in another order; None if there is none.
 
         Copies of a text that stand where they should have not moved.
         """
@@ -509,7 +509,7 @@ class _Matching:
         return self.limits[limit, pooling]
 
     def pursued(self, readings: Sequence[Reading]) -> list[Tested]:
-        """What these ways to read explain of the texts."""
+        """Try these ways to read the texts, each alone and under every other pooling."""
         return [test for reading in readings for test in self._read(reading)]
 
     def _read(self, reading: Reading) -> Iterator[Tested]:
@@ -557,7 +557,7 @@ class _Matching:
         return replace(test, cosine=replace(test.cosine, interval=interval))
 
     def probes(self, cosines: Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Some of these rows, to try every cause on: those that differ most, and the longest."""
+        """Choose rows on which every cause is tried: the most deviating ones and the longest."""
         lengths = (self.reference.clouds.lengths + self.reference.clouds.truncated)[rows]
         longest = np.argsort(-lengths, kind="stable")[:_PROBED_LONGEST]
         worst = np.argsort(cosines[rows], kind="stable")

@@ -41,7 +41,7 @@ class Screen(Console):
         self.print(wrapped(sentence, self.width, indent, hanging=hanging), style=style, soft_wrap=True)
 
     def print_notes(self, notes: Iterable[str], indent: str = "  ") -> None:
-        """What the user should know, in small letters below what it is about."""
+        """Print notes in small letters below their subject."""
         for note in notes:
             self.say(note, indent, style=QUIET)
 

@@ -311,7 +311,7 @@ def _check_dimension(source: VectorSource, answers: dict[int, Array], newest: in
 
 
 def _folder(source: VectorSource, texts: Sequence[str]) -> Path | None:
-    """Where the answers to these texts are kept, readable by the owner alone; None where there is no such place."""
+    """Folder of the kept answers to these texts, readable by the owner alone; None without a cache."""
     identity = json.dumps({name: value for name, value in source.to_dict().items() if name != "concurrency"})
     digest = hashlib.sha256(identity.encode())
     for text in texts:

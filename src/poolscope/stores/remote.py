@@ -160,7 +160,7 @@ class Remote:
 
     @contextmanager
     def _in_words(self, verb: str) -> Iterator[None]:
-        """Say what an object store refuses, without what a client says in pages."""
+        """Turn a refusal of an object store into one line."""
         try:
             yield
         except Exception as error:  # every client has errors of its own
@@ -173,7 +173,7 @@ class Remote:
             ) from error
 
     def _make_room(self, kept: Path) -> None:
-        """Beyond the limit, remove what was fetched longest ago; what is mapped stays readable."""
+        """Remove the files that were fetched longest ago until the limit holds; mapped files stay readable."""
         from poolscope.stores.cache import cache_limit
 
         files = []

@@ -91,7 +91,7 @@ class Manifest:
         }
 
     def _kept(self) -> str:
-        """What is kept of a text; a vector with the modules that it went through, which tokens did not."""
+        """Name the content of a store: tokens, or vectors with the modules that they passed."""
         modules = modules_after(tuple(self.model.get("after") or ())) if self.keep == "vectors" else []
         return ", then ".join([self.keep, *modules])
 
@@ -239,7 +239,7 @@ class Store:
         return files | ({self.shard_path(layer, shard): drawn for layer in self.manifest.keys} if drawn else {})
 
     def sampled(self, ids: Sequence[str]) -> list[int]:
-        """Which of these texts are among those whose tokens a store of vectors keeps too."""
+        """Mark the texts whose tokens a store of vectors keeps too."""
         sample = self.manifest.sample
         return [] if sample is None else np.flatnonzero(marks_of(ids) <= sample["below"]).tolist()
 

@@ -434,7 +434,7 @@ def _fill(
     part: tuple[int, int] | None = None,
     progress: Progress | None = None,
 ) -> Store:
-    """Encode what is absent of a part of the shards; what another process is writing is waited for, or taken over."""
+    """Encode the absent shards of a part; wait for shards that another process writes, or take them over."""
     sizes, spans_of = store.manifest.shard_sizes, spans(store.manifest.shard_sizes)
     mine = shards_of_part(len(sizes), part)
     absent = [shard for shard in mine if not store.is_whole(shard, texts.ids[spans_of[shard]])]

@@ -170,7 +170,7 @@ class Boilerplate:
         return bool(self.head or self.tail)
 
     def parted(self, text: str) -> tuple[str, str, str]:
-        """What of it stands before the text, the text itself, which is never empty, and what stands behind it."""
+        """Split a line into prefix, text (never empty) and suffix."""
         spans, head, tail = list(re.finditer(r"\S+", text)), self.head.split(), self.tail.split()
         words = [span.group() for span in spans]
         begins = bool(head) and words[: len(head)] == head != words
@@ -200,5 +200,5 @@ def without_boilerplate(texts: Sequence[str]) -> list[str]:
 
 
 def plain_text(text: str) -> str:
-    """A text without letter case and with single blanks: what is left is what makes two texts the same here."""
+    """A text in lower case with single blanks; two texts with equal results count as the same."""
     return " ".join(text.casefold().split())

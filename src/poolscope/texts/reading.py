@@ -204,7 +204,7 @@ def _is_name(text: str) -> bool:
 
 
 def _refuse_no_texts(source: Any) -> None:
-    """Refuse what is not iterable, and what gives something else than texts in their order when it is iterated."""
+    """Refuse an object that cannot be iterated as texts in a fixed order."""
     reason = "it holds no texts"
     if isinstance(source, io.IOBase):
         reason = "an open file gives its lines with their ends"

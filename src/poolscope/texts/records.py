@@ -1,4 +1,4 @@
-"""What reading gives: texts with their ids and labels, pairs of texts, and a report of what was noticed on the way."""
+"""Texts with ids and labels, pairs of texts, and a report of everything noticed while reading."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Texts(Sequence[str]):
         return sha.hexdigest()
 
     def origin(self) -> dict[str, Any]:
-        """Which texts these are, in plain types: what clouds and results keep of them."""
+        """Origin of the texts in plain types, as clouds and results keep it."""
         return {
             "source": self.source,
             "digest": self.digest,
@@ -255,7 +255,7 @@ class PairRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Queries and documents, each distinct text once, and which belongs to which.
+    """Queries and documents, each distinct text once, and the pairs between them.
 
     `index` is an m × 2 matrix of (query position, document position); `labels`, if there are any, has one
     number a pair. `report` counts the rows of the source (None for pairs made in memory).

@@ -1,4 +1,4 @@
-"""The one door to every table: which file type, hub data set or object in memory is read by what."""
+"""The one door to every table: a reader for each file type, hub data set and object in memory."""
 
 from __future__ import annotations
 

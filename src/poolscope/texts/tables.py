@@ -351,7 +351,7 @@ def _streamed_table(dataset: Any, name: str) -> Table:
 
 
 def _class_names(dataset: Any) -> Callable[[Sequence[str], tuple[Any, ...]], tuple[Any, ...]]:
-    """What puts the names of classes in the place of their numbers, in a row of these columns."""
+    """Make a function that replaces class numbers by their names in a row of these columns."""
     features = (dataset.features or {}).items()
     classes = {column: tuple(feature.names) for column, feature in features if hasattr(feature, "int2str")}
 

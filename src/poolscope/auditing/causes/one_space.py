@@ -10,7 +10,7 @@ from poolscope.metrics.one_space import FEWEST_TEXTS, one_space
 
 
 def share_of_another_origin(search: Search) -> Symptom | None:
-    """The share of vectors that are not what the words of their texts predict, as those of the others are.
+    """Share of vectors that the words of their texts do not predict, where the other vectors are predicted.
 
     Where the model of the index is named, the cause `server` compares row by row, which says more.
     """

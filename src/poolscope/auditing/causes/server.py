@@ -1,4 +1,4 @@
-"""Server or index: what your runtime gave for the same texts is not what the model gives."""
+"""Server or index: your runtime's vectors of the texts differ from the model's."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def share_of_other_vectors(search: Search) -> Symptom | None:
 
 
 def explanation(match: RuntimeMatch) -> str:
-    """What explains the vectors that differ, in a few words: a cause, another order, or what most of them are."""
+    """Name in a few words why vectors differ: a cause, another order of rows, or the commonest kind of row."""
     rest = None if match.rest is None else match.rest.cause
     by_row = match.by_row
     if by_row is not None and by_row.main == "moved":

@@ -111,7 +111,7 @@ def _stripped(search: Search) -> Tried | None:
 def _re_encoded(
     search: Search, vectors: NDArray[Any], texts: Sequence[str], others: Sequence[str]
 ) -> NDArray[np.float32]:
-    """The vectors of the other texts; those that are what they were are not re-encoded."""
+    """Vectors of the changed texts; unchanged texts are not re-encoded."""
     changed = [k for k, pair in enumerate(zip(texts, others, strict=True)) if pair[0] != pair[1]]
     renewed = np.array(vectors, dtype=np.float32)
     if changed:

@@ -23,7 +23,7 @@ from poolscope.connect.integrations.regularizer import token_mask  # noqa: E402
 
 
 class _Socm(Metric):
-    """What both metrics share: the formula, and what the library asks of a metric."""
+    """Base of both metrics: the formula, and the methods that torchmetrics calls."""
 
     is_differentiable = False
     higher_is_better = False

@@ -175,7 +175,7 @@ def _keep_residual(current: _Pass, Y: Any) -> None:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Which texts a batch holds: `positions` in the caller's list, `mask` of their tokens, `pooled` of those pooled.
+    """Texts of one batch: `positions` in the caller's list, `mask` of their tokens, `pooled` of the pooled tokens.
 
     Both masks are (texts × n), padding on the right; they differ where a model's pooling leaves out its prompt.
     `truncated` counts the tokens that were cut off each text.
@@ -498,7 +498,7 @@ def _sites(encoder: TokenEncoder) -> Sequence[Site]:
 
 @contextmanager
 def _gathering(sites: Sequence[Site], part: Part, *, name: str) -> Iterator[list[Any]]:
-    """While open, the one entry of the list is the sum over these layers of what passed in the last batch."""
+    """While open, sum the outputs of these layers in the last batch into the only entry of the list."""
     sums: list[Any] = []
 
     def add(columns: list[int] | None, module: Any, args: Any, output: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tokens: `poolscope layers` on what every layer does to them, `windows` on what is lost in means of neighbours."""
+"""`poolscope layers` and `windows`: changes of the tokens in every layer, and losses by means of neighbours."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _measure(inputs: Inputs, corpus: Texts, settings: Mapping[str, Any]) -> Laye
 
 
 def notes(result: LayersResult) -> list[str]:
-    """What a reader must know of this model and these texts."""
+    """Notes on this model and these texts."""
     lines = []
     if cut := int((result.truncated > 0).sum()):
         lines.append(f"{cut:,} of the texts were too long; {result.truncated.sum():,} tokens were truncated.")

@@ -1,4 +1,4 @@
-"""`poolscope lab predict`: does what is known of the clouds predict what pooling costs?"""
+"""`poolscope lab predict`: do properties of the clouds predict the cost of pooling?"""
 
 from __future__ import annotations
 

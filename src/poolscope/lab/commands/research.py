@@ -135,7 +135,7 @@ def _refusals(rows: list[MetricScore]) -> list[tuple[tuple[str, ...], list[str],
 
 
 def _briefly(chosen: tuple[str, ...], known: list[str]) -> str:
-    """The chosen names, or those that are left out where these are fewer."""
+    """The shorter of two lists: the chosen names, or the names left out."""
     missing = [name for name in known if name not in chosen]
     if len(missing) >= len(chosen) or len(known) == 1:
         return ", ".join(chosen)

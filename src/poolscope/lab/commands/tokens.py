@@ -155,7 +155,7 @@ def _write_parquet(results: Sequence[poolscope.TokenStatistics], path: Path) -> 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; None is what was not said.
+    """Options of one call; None where the user did not pass one.
 
     `inputs`: the first source, and how texts are read and encoded; `settings`: min_count and seed, of all sources.
     """
@@ -297,7 +297,7 @@ _LEGEND = (
 
 
 def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
-    """What is seen in words, two tables by layer, the special tokens apart, and what a reader should know."""
+    """Print the sentences, two tables by layer, the special tokens, and the notes."""
     screen.print_seen(result)
     parts, spread = {}, {}
     for layer in result.layers:

@@ -1,4 +1,4 @@
-"""Models with their numbers: from audits, tables and folders of MTEB results; and which model is which."""
+"""Models with their numbers, read from audits, tables and MTEB result folders and matched by name."""
 
 from __future__ import annotations
 

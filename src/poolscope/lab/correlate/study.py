@@ -1,4 +1,4 @@
-"""What `correlate` returns: every metric against every score, with what can and cannot be concluded."""
+"""The result of `correlate`: every metric against every score, with the conclusions that n models allow."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class MetricScore:
 
 @dataclass(frozen=True, repr=False)
 class CorrelationStudy(Result):
-    """All metrics against all scores, and what a reader must know: who was not matched, what n models can show."""
+    """Correlations of all metrics with all scores, and notes: unmatched models, and the power of n models."""
 
     correlations: tuple[MetricScore, ...] = field(metadata=key("rows"))
     models: tuple[str, ...]

@@ -565,7 +565,7 @@ def _measure(clouds: TokenClouds, groups: Index, state: str, traces: Array, *, s
 
 
 def _tallied(clouds: TokenClouds, groups: Index) -> tuple[PairSelection, PairTally]:
-    """The pairs within the groups, which are all pairs where there is one, and what they add up to."""
+    """All pairs inside each group, and their sums; one group gives all pairs."""
     selection = PairsInGroups.of(clouds, groups) if groups.any() else AllPairs(clouds)
     return selection, tallied(selection, selection.distances(eps=0.0), TallyOptions(SocmFormula(), top=1, keep=True))
 

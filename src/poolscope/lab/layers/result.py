@@ -23,7 +23,7 @@ from poolscope.show.charts import COLOURS, GREY, short_name, style, translucent
 
 @dataclass(frozen=True)
 class Quantity:
-    """One measured number: its symbol, what it says, and over what there is one a text: states, layers or heads."""
+    """One quantity: its symbol, its meaning, and whether a text has one for each state, layer or head."""
 
     name: str
     symbol: str

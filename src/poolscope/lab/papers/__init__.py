@@ -1,1 +1,1 @@
-"""The papers, figure by figure: what they publish, what is measured beside it, and what that needs."""
+"""The papers, figure by figure: published values, our measurements beside them, and their requirements."""

@@ -26,7 +26,7 @@ AGREES, DIFFERS, OTHER, NOT_MEASURED = "agrees", "differs", "other model or text
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell measured: rows of plain numbers, arrays that are too long for rows, and what to know about both."""
+    """Measurement of a cell: rows of plain numbers, longer arrays, and notes."""
 
     rows: Sequence[Row]
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Ours:
 
 @dataclass(frozen=True)
 class Entry:
-    """One figure or table: its cells, what follows from their rows, its drawing, and what is printed beside it.
+    """One figure or table: its cells, the numbers derived from their rows, its drawing, and its published values.
 
     `follow` gives further rows from those of all cells and their arrays, such as a correlation over models. `compare`
     says which printed cells the rows belong beside. `differs`: what is done otherwise than in the paper.
@@ -162,7 +162,7 @@ class Paper:
         return tuple(known[key] for key in wanted) if wanted else self.entries
 
     def cells(self, entry: Entry, added: Sequence[str] = (), only: Sequence[str] | None = None) -> list[Cell]:
-        """The cells of an entry: its own models, those that were added, or `only` these."""
+        """Cells of an entry: of its own models, of added models, or of `only` these."""
         cells = []
         for part in entry.parts:
             models: list[str | None] = [None]

@@ -1,4 +1,4 @@
-"""What of the five documents is covered, item by item, and whether what each item points to is there.
+"""Coverage of the five documents, item by item, and a check of every proof that an item names.
 
 `coverage.csv` has one row an item of the papers, their reviews and their summaries: its grade when the work began, its
 grade now, what shows it, and what is missing. A: done and verified; B: done otherwise; C: partly; D: absent; N: no
@@ -50,7 +50,7 @@ class Item:
 
     @property
     def proofs(self) -> list[tuple[str, str]]:
-        """What shows it: (kind, name), such as ("entry", "socm/figure-3")."""
+        """Proofs of the item as (kind, name), such as ("entry", "socm/figure-3")."""
         return [(kind, name) for kind, _, name in (part.partition(":") for part in self.proof.split("; ") if part)]
 
 
@@ -61,7 +61,7 @@ def items() -> tuple[Item, ...]:
 
 
 def missing_proofs(listed: Iterable[Item]) -> list[str]:
-    """What items point to that is not there, and items without what they need: a proof for A, else a reason."""
+    """Items with a proof that does not exist, and items without the proof or the reason that their grade needs."""
     faults = []
     for item in listed:
         if item.after == "A" and not item.proofs:
@@ -119,7 +119,7 @@ def counts(listed: Sequence[Item]) -> list[dict[str, str]]:
 
 
 def page(listed: Sequence[Item]) -> str:
-    """The page of the documentation: counts, then every item with its grade and what shows it or what is missing."""
+    """Page of the documentation: counts, then every item with its grade and its proof or its gap."""
     lines = [
         "# What is covered",
         "",

@@ -1,4 +1,4 @@
-"""The models of the papers: what they are called there, where they lie, and what they were tuned from."""
+"""Models of the papers: their names there, their ids on the hub, and their backbones."""
 
 from __future__ import annotations
 

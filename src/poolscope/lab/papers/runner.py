@@ -102,7 +102,7 @@ class Runner:
     # -- cells ------------------------------------------------------------------------------------------------------
 
     def outcomes(self, wanted: Sequence[Cell]) -> tuple[dict[Cell, Outcome], dict[Cell, str]]:
-        """What every cell measured, and of the others why not; what is kept already is not measured again."""
+        """Outcome of every cell, or the reason why it has none; cells that are kept are not measured again."""
         order = {model: place for place, model in enumerate(dict.fromkeys(cell.model for cell in wanted))}
         ordered = sorted(dict.fromkeys(wanted), key=lambda cell: order[cell.model])
         done: dict[Cell, Outcome] = {}
@@ -218,7 +218,7 @@ class Runner:
         return f"{CELLS}/{words[:80]}-{digest}"
 
     def kept(self, cell: Cell) -> Outcome | None:
-        """What was measured before; what is torn or damaged counts as absent."""
+        """Outcome of an earlier run; a torn or damaged file counts as absent."""
         file = self.file_of(cell)
         path, again = self.folder.path / f"{file}.json", "It is measured again."
         try:

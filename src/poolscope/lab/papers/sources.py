@@ -152,7 +152,7 @@ class DataSet:
         return {name: [row[place] for row in rows] for place, name in enumerate(self.columns)}
 
     def _named(self, source: str | None) -> Sequence[str]:
-        """The columns as this source calls them: those of the hub, or the usual ones where it has these instead."""
+        """Columns by this source's names: the hub's, or the usual ones if the file has those."""
         if source is None:
             return self.columns
         held = open_table(source).kinds

@@ -461,7 +461,7 @@ class TokenKeys:
 
 
 def label_names(label: Any) -> str | list[str]:
-    """The name of the group of a whole text, or those of its tokens: of anything, what `str` makes of it.
+    """Group names of a text or of its tokens, as strings.
 
     >>> label_names(3), label_names(np.array(["DET", "NOUN"]))
     ('3', ['DET', 'NOUN'])

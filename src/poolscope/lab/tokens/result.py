@@ -139,7 +139,7 @@ class LayerTokens:
 
 @dataclass(frozen=True)
 class Coverage:
-    """What the statistics rest on: tokens and groups in, and what became of them.
+    """Basis of the statistics: tokens and groups read, counted and left out.
 
     `kept` of the `groups` (special ones apart) have numbers of their own; the `pooled_tokens` of the others are one
     group. `counted` of the kept have at least `min_count` tokens. `missed` of the pooled groups have more tokens than
@@ -288,7 +288,7 @@ class TokenStatistics(Result):
         return with_provenance(pa.Table.from_pylist(rows, schema=schema), self.provenance)
 
     def derived(self) -> dict[str, Any]:
-        """What a reader should know, and what the intervals are for."""
+        """Notes, and the populations of the intervals."""
         return {"notes": self.notes(), "intervals": self.interval_meanings()}
 
     def to_dict(self, *, arrays: bool = False, groups: int = 50) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class TokenStatistics(Result):
         return tokens_figure(self)
 
     def interval_meanings(self) -> dict[str, str]:
-        """For what the intervals are, and how they were made; without the kinds of which there are none.
+        """Population and method of each kind of interval that the result has.
 
         `corpus`: of Q, M, V, V_W, V_B, the shares and the mean cosine; `variation`: of that of Q over the groups;
         `correlations`: of those over the groups.

@@ -69,7 +69,7 @@ class MeasuredTexts:
         return int(self.lengths.sum())
 
     def joined(self, other: MeasuredTexts) -> MeasuredTexts:
-        """These texts and, after them, those of another pass of the same model."""
+        """Join these texts with those of another pass of the same model."""
         names = ("vectors", "lengths", "truncated", "spread", "mean_square")
         columns: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
         attention, words = None, None

@@ -116,7 +116,7 @@ class SemanticShift(LengthPart):
         return len(ends) == 2 and ends[0][1] < ends[1][0]
 
     def sentences_made(self) -> tuple[str, ...]:
-        """What texts of as many sentences say, of which only the change of subject differs; none if none were made."""
+        """Sentences on texts that differ only in changes of subject; empty without such texts."""
         if not self.made:
             return ()
         ways = ", ".join(f"{row.cosine.value:.3f} ({row.label})" for row in self.made)

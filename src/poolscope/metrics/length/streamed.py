@@ -198,7 +198,7 @@ def profile_finish(
 
 
 def _row(drawn: BinProfile, table: _Table, number: int, cosines: Array, norms: Array) -> BinProfile:
-    """A bin: what the sums of all texts give, and what only the draw can."""
+    """One bin: numbers from the sums of all texts, and numbers that need the drawn texts."""
     return replace(
         drawn,
         texts=int(table.sizes[number]),

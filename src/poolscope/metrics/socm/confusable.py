@@ -380,7 +380,7 @@ def _share_differing(p: Array, pairs: PairColumns) -> Estimate:
 
 
 def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
-    """What the scores of all pairs say of those that look alike."""
+    """Settings of confusable pairs: the score threshold and its counts."""
     named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
     named |= {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
     return {**named, "compared": scores.pairs}

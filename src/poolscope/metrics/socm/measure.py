@@ -186,7 +186,7 @@ def measured_pairs(
     moments: TextMoments | None = None,
     in_parts: InParts | None = None,
 ) -> SocmResult:
-    """What `socm` measures, with what only the package asks for.
+    """Measure pairs as `socm` does, with options for callers inside the package.
 
     `path`: a Parquet file of every pair. `reduced`: `poolscope.numbers.bures.pairs.reduced_caches(clouds)` of who asks
     for several lists of pairs of the same clouds, whose reduced factors are then made once; and `moments`, those of all

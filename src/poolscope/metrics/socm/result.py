@@ -199,7 +199,7 @@ class Largest:
         self.columns: tuple[NDArray[Any], ...] = ()
 
     def add(self, values: Array, *columns: NDArray[Any]) -> None:
-        """Take in those of these values that are among the largest."""
+        """Keep the largest of the values so far and these."""
         if len(self.values) == self.size:  # most pieces have nothing to add
             candidates = values >= self.values[-1]
             values, columns = values[candidates], tuple(column[candidates] for column in columns)

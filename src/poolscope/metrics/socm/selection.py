@@ -1,4 +1,4 @@
-"""Which pairs of texts are compared, what is added up while their distances stream by, and a search for the worst.
+"""Choice of the pairs to compare, running sums of their distances, and an exact search for the worst pairs.
 
 Each selection can stream its distances and number its pairs. Tallies of parts of the pairs merge to that of all.
 """
@@ -240,7 +240,7 @@ def _drawing_order(clouds: TokenClouds) -> Index:
 
 @dataclass(frozen=True)
 class TallyOptions:
-    """What is kept of the pairs: the `top` worst, and every value if `keep`; `units`: what each text is counted by."""
+    """Options of a tally: the `top` worst pairs, all values if `keep`, and the `units` that texts belong to."""
 
     formula: SocmFormula
     top: int

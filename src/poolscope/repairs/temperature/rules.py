@@ -288,7 +288,7 @@ _DRAWS = 10_000  # the levels below are far out in the tails
 
 @dataclass(frozen=True)
 class StepChoice:
-    """One bin: its texts, the temperature with the best mean, what it gains over τ = 1, and what was chosen."""
+    """One bin of lengths: its texts, the best temperature, its gain over τ = 1, and the temperature chosen."""
 
     label: str
     texts: int

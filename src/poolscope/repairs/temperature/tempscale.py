@@ -155,7 +155,7 @@ def _hearing_roles(model: Any) -> Iterator[None]:
 
 
 def text_models(model: Any) -> list[tuple[str, Any]]:
-    """The transformers models inside what a caller passed, each with what its names must be prefixed by.
+    """Transformers models inside the object that was passed, each with the prefix of its parameter names.
 
     Copies of one model (an encoder on several devices) have equal names and prefixes.
     """
@@ -422,7 +422,7 @@ def _free(folder: Path) -> Path:
 
 
 def _note_in_card(folder: Folder, tau: float) -> None:
-    """Say in the model card that the weights are not those of the original; what it said before stays."""
+    """Note in the model card that the weights differ from the original; the rest of the card stays."""
     card = "README.md"
     before = folder.read(card).decode("utf-8").rstrip() + "\n\n" if folder.kind(card) else ""
     note = (
