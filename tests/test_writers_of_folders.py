@@ -51,7 +51,7 @@ def writers(tmp_path_factory) -> dict[str, Writer]:
     texts = topics(12)
     model, _ = families.family("BERT")
     named = home / "texts.jsonl", home / "queries.jsonl"
-    rows = [{"id": str(k), "text": f"the same title {text}"} for k, text in enumerate(texts)]
+    rows = [{"id": str(k), "text": f"the same title in all texts {text}"} for k, text in enumerate(texts)]
     asked = [{"query": text, "relevant": str(k)} for k, text in enumerate(texts)]
     for path, content in zip(named, (rows, asked), strict=True):
         path.write_text("".join(f"{json.dumps(row)}\n" for row in content))

@@ -193,6 +193,10 @@ LEAST = {
         for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum")
     },
     "calibrate": {"texts": "nowhere.csv"},
+    "seal": {"source": bag_of_words, "texts": WORDS},
+    "check": {"known": "nowhere.seal"},
+    "migrate": {"old": VECTORS, "new": VECTORS},
+    "shrink": {"model": bag_of_words, "task": TASK},
     "write_index": {"place": "nowhere.txt", "vectors": np.eye(2)},
     **{name: {"source": "nowhere.csv"} for name in ("read_index", "read_pairs", "read_queries", "read_texts")},
     "read_vectors": {"path": "nowhere.npy"},

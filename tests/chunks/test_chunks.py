@@ -329,7 +329,7 @@ def test_the_source_is_not_replaced(tmp_path):
     ("settings", "message"),
     [
         ({"tokens": 65}, r"received 65, but .* takes 64 tokens .* at most 64"),
-        ({"tokens": 2}, "a whole number of more than 2"),
+        ({"tokens": 2}, "received 2; .* Use 3 or more"),
         ({"tokens": True}, "a whole number"),
         ({"tokens": 12.0}, "a whole number"),
         ({"overlap": 32}, "from 0 to 31"),

@@ -302,7 +302,7 @@ def test_a_store_repeats_its_notes_and_names_identical_texts(tmp_path: Path, cls
             "1 text is empty and left out (4 read).",
             "The model pools by its first token (CLS).",
             "Texts are cut at 5 tokens; the model declares 24.",
-            "Cut: 2 of 3 texts",
+            "Truncated: 2 of 3 texts",
             "Identical after the cut, by id: 0 = 2.",
         ):
             assert note in output

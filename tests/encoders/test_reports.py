@@ -95,7 +95,7 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
     assert report.identical == ((0, 1, 3, 4),)
     assert report.identical_ids == (("0", "1", "3", "4"),)
     first, second, third = report.notes()
-    assert first == "Cut: 4 of 6 texts (66.7%); 10 tokens (25.6% of all) never reached the model."
+    assert first == "Truncated: 4 of 6 texts (66.7%). The model never reads 10 tokens (25.6% of all)."
     assert second.startswith("4 different texts became identical")
     assert "--max-length (max_length)" in second
     assert third == "Identical after the cut, by id: 0 = 1 = 3 = 4."

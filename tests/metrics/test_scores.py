@@ -100,10 +100,10 @@ def test_a_share_of_less_than_one_pair_gives_the_highest_score_and_says_so(vecto
     assert few.cut_off.value == pytest.approx((1 - pdist(vectors[:12], "cosine")).max(), abs=1e-6)
     enough = score_distribution(vectors[:12], false_hits=0.02)
     assert enough.placed
-    assert enough.cut_off_name == "cut-off for 2 % false hits"
-    assert "the cut-off for 2 % false hits" in scores_figure(enough).layout.title.text
+    assert enough.cut_off_name == "threshold for 2% false hits"
+    assert "threshold for 2% false hits" in scores_figure(enough).layout.title.text
     assert "the highest score seen" in scores_figure(few).layout.title.text
-    assert "and their cut-offs" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
+    assert "and their thresholds" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
     assert enough.cut_off.value < few.cut_off.value
 
 

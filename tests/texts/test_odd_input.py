@@ -146,10 +146,9 @@ def test_ids_are_those_of_texts_where_nothing_else_can_be(columns):
     assert read_queries(table(**columns)).named == ("c1",)
 
 
-@pytest.mark.parametrize("source", [[{"query": "a query", "id": "q1"}], table(id=["q1"])])
-def test_an_id_alone_may_be_that_of_the_query(source):
-    with pytest.raises(InputError, match="not clear which column"):
-        read_queries(source)
+@pytest.mark.parametrize("source", [[{"query": "a query", "id": "c1"}], table(id=["c1"])])
+def test_an_id_beside_a_query_is_that_of_a_text(source):
+    assert read_queries(source).named == ("c1",)
 
 
 def _benchmark(folder: Path, queries: list[dict], qrels: str = "q1\tc1\t1\n") -> Path:

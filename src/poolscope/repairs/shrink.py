@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from poolscope.clouds.token_clouds import as_matrix
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import as_vector_source, is_vector_source
@@ -393,30 +394,29 @@ def _encoded(
     model: Any, task: RetrievalTask, vectors: Any, options: Mapping[str, Any], progress: Progress | None
 ) -> tuple[str, Array, Array]:
     """The name of the model, and the vectors of queries and texts at length 1."""
-    if vectors is not None and len(vectors) != len(task.documents):
+    stored = None if vectors is None else as_matrix(vectors, name="vectors")
+    if stored is not None and len(stored) != len(task.documents):
         raise InputError(
-            f"vectors: received {len(vectors):,} for {len(task.documents):,} texts; needed: one for each text, in "
+            f"vectors: received {len(stored):,} for {len(task.documents):,} texts; needed: one for each text, in "
             f"their order."
         )
+    to_encode = task.sides if stored is None else task.sides[:1]
     if is_vector_source(model):
         source = as_vector_source(model, **options).resolved()
         name = source.name
         sides = [
             np.concatenate([rows for _, rows in sorted(source.requests(_batches(side.texts, source.batch)))])
-            for side in (task.sides if vectors is None else task.sides[:1])
+            for side in to_encode
         ]
     elif callable(model) and not hasattr(model, "card"):
         name = getattr(model, "__name__", type(model).__name__)
-        sides = [np.asarray(model(list(side.texts))) for side in (task.sides if vectors is None else task.sides[:1])]
+        sides = [np.asarray(model(list(side.texts))) for side in to_encode]
     else:
         pooled = PooledModel(as_encoder(model, **options))
         name = pooled.card.name
-        sides = [
-            pooled.encode(side.texts, role=side.role, progress=progress)
-            for side in (task.sides if vectors is None else task.sides[:1])
-        ]
-    if vectors is not None:
-        sides.append(np.asarray(vectors))
+        sides = [pooled.encode(side.texts, role=side.role, progress=progress) for side in to_encode]
+    if stored is not None:
+        sides.append(stored)
     queries, documents = (unit_rows(side, words).astype(np.float32) for side, words in zip(sides, _SIDES, strict=True))
     return name, queries, documents  # type: ignore[return-value]
 

@@ -59,9 +59,9 @@ def test_mixed_texts_of_about_one_length_are_called_mixed():
     result = measured(texts)
     assert result.cause == "mixed"
     assert result.by_shift.interval.low > 0
-    assert "and perhaps long" in result.sentence()  # the intervals overlap
+    assert "and perhaps length" in result.sentence()  # the intervals overlap
     surely = dataclasses.replace(result, by_length=result.by_length.scaled(0.01))
-    assert "They are mixed rather than long" in surely.sentence()
+    assert "mixed subjects rather than length" in surely.sentence()
 
 
 def test_long_texts_that_do_not_shift_are_not_called_mixed():
@@ -83,7 +83,7 @@ def test_length_is_not_blamed_where_all_long_texts_are_mixed():
     assert result.mixing.interval.low <= 0
     supposed = dataclasses.replace(result, by_length=Estimate(0.05, Interval(0.04, 0.06, 0.95, "a slope", "by hand")))
     assert supposed.cause == ""
-    assert "may be as mixed" in supposed.sentence()
+    assert "may also be more mixed" in supposed.sentence()
     assert dataclasses.replace(supposed, mixing=supposed.by_length).cause == "long"
 
 
