@@ -36,7 +36,7 @@ STAGES = [
     ["texts"],
     ["clouds"],
     ["numbers"],
-    ["results", "show"],
+    ["results", "schema", "show"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
     ["runtimes"],
