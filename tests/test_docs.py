@@ -111,10 +111,11 @@ def test_commands_that_are_not_run_are_ones_that_the_parser_knows():
 
 
 def test_links_lead_somewhere():
-    """To a file, or to a page of the reference, which is made with the site and checked there."""
+    """To a file, or to a page that is made with the site (the reference, a notebook) and checked there."""
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists() or target.startswith("reference/"), f"{page.name}: {target}"
+            made = target.startswith(("reference/", "notebooks/"))
+            assert made or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 # -- the site -------------------------------------------------------------------------------------------------
