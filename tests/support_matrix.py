@@ -1,4 +1,4 @@
-"""The table of families in docs/capture.md, made from the models that the tests run.
+"""The table of families in docs/layers.md, made from the models that the tests run.
 
     python tests/support_matrix.py
 
@@ -14,7 +14,7 @@ from poolscope.errors import ModelError
 from poolscope.files import atomic_file
 from poolscope.lab.capture import OpenModel
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "capture.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "layers.md"
 BEGIN, END = "<!-- matrix: written by tests/support_matrix.py -->\n", "<!-- end of matrix -->"
 
 _HEAD = (

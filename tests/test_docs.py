@@ -6,15 +6,20 @@ import contextlib
 import doctest
 import inspect
 import io
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -27,7 +32,7 @@ from poolscope.show.charts import PICTURES
 from poolscope.surface import homes
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(python|console|sh)\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BROWSER = shutil.which("chromium")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -46,28 +51,88 @@ def _tables_as_they_were():
 @pytest.mark.model
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run_and_print_what_they_say(page, tmp_path, monkeypatch):
-    """Blocks of one page share their names and their folder, and run from top to bottom."""
+    """Every Python block stands alone. Commands run from top to bottom in one folder, on files of these names."""
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
-    for kind, code, output in BLOCK.findall(page.read_text(encoding="utf-8")):
+    monkeypatch.setenv("POOLSCOPE_CACHE", str(tmp_path / "cache"))
+    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
+    if any(kind == "sh" for kind, _, _ in blocks):
+        write_files()
+    for kind, code, output in blocks:
         if kind == "console":
             run_commands(code)
-        elif code.startswith(">>>"):
-            names = run_doctest(code, names, page)
+        elif kind == "sh":
+            run_shell(code)
         else:
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                exec(compile(code, page.name, "exec"), names)
+                exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
             if output:
                 assert printed.getvalue().strip() == output.strip()
 
 
-def run_doctest(code, names, page):
-    example = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), 0)
-    report: list[str] = []
-    failed, _ = doctest.DocTestRunner(optionflags=FLAGS).run(example, out=report.append, clear_globs=False)
-    assert failed == 0, "".join(report)
-    return example.globs
+STAND_INS = {
+    "MODEL": "builtin:wordllama",
+    "OLD": "builtin:wordllama",
+    "NEW": "builtin:wordllama",
+    "your-org/your-model": "builtin:wordllama",
+    "TEXTS": "texts.jsonl",
+    "FILE": "queries.jsonl",
+}
+SMALLER = {
+    "calibrate": ["--texts", "40", "--queries-count", "20", "--runs", "1"]
+}  # the last of two equal options holds
+
+
+def write_files():
+    """The files that commands of the pages name: 60 docstrings, queries for them, and their vectors."""
+    texts = poolscope.read_texts("builtin:docstrings", limit=60)
+    rows = [{"id": str(k), "text": text} for k, text in enumerate(texts)]
+    Path("texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shutil.copy("texts.jsonl", "chunks.jsonl")
+    Path("texts.txt").write_text("".join(" ".join(text.split()) + "\n" for text in texts), encoding="utf-8")
+    asked = [{"query": " ".join(text.split()[:6]), "relevant": str(k)} for k, text in enumerate(texts)]
+    Path("queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    vectors = poolscope.pool(poolscope.encode("builtin:wordllama", texts), "mean")
+    np.save("vectors.npy", vectors)
+    table = pa.table({"id": [row["id"] for row in rows], "text": list(texts), "vector": list(vectors)})
+    for name in ("vectors", "old", "new"):
+        pq.write_table(table, f"{name}.parquet")
+
+
+def run_shell(block):
+    """Every line of a block of `sh` runs, on a small model and small files; what installs is looked up instead."""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if not words:
+            continue
+        if words[0] in ("pip", "uvx", "make", "python"):
+            assert is_known(words), line
+            continue
+        program, *arguments = (STAND_INS.get(word, word) for word in words)
+        assert program == "poolscope", line
+        if arguments[0] not in ("pair", "inspect") and not {"texts.jsonl", "texts.txt"} & set(arguments):
+            arguments += smaller(arguments[0])
+        arguments += SMALLER.get(arguments[0], [])
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)
+        assert result.exit_code == 0 or ("--fail-on" in arguments and result.exit_code == 1), f"{line}\n{result.output}"
+
+
+def smaller(command):
+    """`--limit 40` for a command that has it: without files of their own, commands take the embedded texts."""
+    root = typer.main.get_command(app)
+    options = root.get_command(click.Context(root), command).get_params(click.Context(root))
+    return ["--limit", "40"] if any("--limit" in option.opts for option in options) else []
+
+
+def is_known(words):
+    """Whether the extras, the target or the script that a line names are there."""
+    if words[0] == "make":
+        return re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    if words[0] == "python":
+        return (ROOT / words[1]).is_file()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = {name for word in words for part in re.findall(r"poolscope\[(.*?)\]", word) for name in part.split(",")}
+    return named <= set(extras)
 
 
 def run_commands(block):
@@ -87,13 +152,13 @@ def run_commands(block):
 
 
 def test_commands_that_are_not_run_are_ones_that_the_parser_knows():
-    """Blocks of `sh` name models and files of the reader: their commands and options must be there all the same."""
+    """Blocks of `text` name servers, hub models and clusters: their commands and options must be there all the same."""
     root = typer.main.get_command(app)
     context = click.Context(root)
     seen = 0
     for page in PAGES:
         blocks = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-        shell = (block.replace("\\\n", " ") for kind, block in blocks if kind in ("", "sh"))
+        shell = (block.replace("\\\n", " ") for kind, block in blocks if kind in ("", "sh", "text"))
         lines = (line for block in shell for line in block.splitlines() if line.startswith("poolscope "))
         for line in lines:
             for words in (shlex.split(part, comments=True) for part in line.split("&&")):
@@ -111,10 +176,11 @@ def test_commands_that_are_not_run_are_ones_that_the_parser_knows():
 
 
 def test_links_lead_somewhere():
-    """To a file, or to a page of the reference, which is made with the site and checked there."""
+    """To a file, or to a page that is made with the site (the reference, a notebook) and checked there."""
     for page in PAGES:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists() or target.startswith("reference/"), f"{page.name}: {target}"
+            made = target.startswith(("reference/", "notebooks/"))
+            assert made or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 # -- the site -------------------------------------------------------------------------------------------------

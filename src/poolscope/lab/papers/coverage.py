@@ -26,8 +26,9 @@ DOCUMENTS = {
 }
 PAGE = "coverage.md"
 _ABOUT = (
-    "This page goes through the papers item by item. You need it when you ask whether something of a paper is here. "
-    "You will see a grade, what shows it, and what is missing. `poolscope lab paper coverage` checks it and writes it."
+    "What of the papers is here, and what is missing? The counts are of all items. The tables list those that are not "
+    "done, or done otherwise. `poolscope lab paper coverage` checks every item and writes this page; all of them, with "
+    "what shows each, are in `poolscope/lab/papers/coverage.csv`."
 )
 _GRADED = (
     "A grade is about the software: an item that needs a model or a data set that is not here is done where a command "
@@ -119,7 +120,7 @@ def counts(listed: Sequence[Item]) -> list[dict[str, str]]:
 
 
 def page(listed: Sequence[Item]) -> str:
-    """Page of the documentation: counts, then every item with its grade and its proof or its gap."""
+    """Page of the documentation: counts of all items, then those that are not done, or done otherwise."""
     lines = [
         "# What is covered",
         "",
@@ -132,16 +133,9 @@ def page(listed: Sequence[Item]) -> str:
         *(f"| {' | '.join(row.values())} |" for row in counts(listed)),
     ]
     for document, words in DOCUMENTS.items():
-        lines += ["", f"## {document}: {words}", "", "| id | item | grade | shown by | missing |", f"|{'---|' * 5}"]
+        lines += ["", f"## {document}: {words}", "", "| id | item | grade | missing |", f"|{'---|' * 4}"]
         for item in listed:
-            if item.id.startswith(document):
-                grade = item.after if item.after == item.before else f"{item.before} → {item.after}"
-                shown = ", ".join(f"`{_short(kind, name)}`" for kind, name in item.proofs)
-                cells = (item.id, f"{item.section}: {item.item}", grade, shown, item.reason)
+            if item.id.startswith(document) and item.after in ("B", "C", "D"):
+                cells = (item.id, f"{item.section}: {item.item}", item.after, item.reason)
                 lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
-
-
-def _short(kind: str, name: str) -> str:
-    """A proof as the page shows it: the function of a test, a command with the name of the program."""
-    return name.rpartition("::")[2].rpartition("/")[2] if kind == "test" else f"{kind} {name}"
