@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import operator
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -187,7 +186,7 @@ def shorten(value: object) -> str:
     "'a text of many words, of which an error shows the first ..."
     """
     try:
-        shown = re.sub(r"\s*\n\s*", " ", repr(value)).strip()
+        shown = " ".join(line.strip() for line in repr(value).split("\n")).strip()
     except Exception:  # nested too deeply, a whole number of thousands of digits, an object that does not show itself
         shown = f"a value of type {type(value).__name__}"
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

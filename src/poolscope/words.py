@@ -56,13 +56,16 @@ def _picture(match: re.Match[str]) -> str:
 # -- secrets ----------------------------------------------------------------------------------------------------------
 
 # How variables, fields of an address and settings that hold a secret are named.
-_SECRET = r"pass(?!file)|pwd|key(?!board|map)|token|secret|credential|(?<![a-z])auth(?![a-z])"
-SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+SECRET_NAME = re.compile(
+    r"pass(?!file)|pwd|key(?!board|map)|token|secret|credential|(?<![a-z])auth(?![a-z])", re.IGNORECASE
+)
 # Variables that are named like a secret and say where one is, or how it is asked for.
 _PLACE_NAME = re.compile(r"(path|file|folder|dir|sock|askpass|variable|parallelism|url|uri|host)$", re.IGNORECASE)
-# What stands before the last @ of an address, and fields of its query that are named like a secret.
-_USER = re.compile(r"(\w:/{1,2})[^\s'\"]*:[^\s'\"]*@")
-_FIELD = re.compile(rf"([?&][\w-]*(?:{_SECRET})[\w-]*=)[^&\s'\"]+", re.IGNORECASE)
+# A word that may hold an address, and a field of its query. No pattern here has two ways to match the same letters:
+# words of others take time by their length.
+_ADDRESS = re.compile(r"[^\s'\"]+")
+_SCHEME = re.compile(r"\w:/{1,2}")
+_FIELD = re.compile(r"([?&]([\w-]+)=)[^&\s'\"]+")
 _HEADER = re.compile(r"(authorization\W{1,4}(?:bearer|basic)(?:\s+|%20|\+))[^\s'\"\\,]+", re.IGNORECASE)
 
 _SHORTEST = 4  # a shorter secret cannot be told from a word
@@ -136,9 +139,23 @@ def hide(text: str) -> str:
     if len(text) < _SHORTEST:
         return text
     if ":" in text or "=" in text:
-        text = _HEADER.sub(rf"\1{HIDDEN}", _FIELD.sub(rf"\1{HIDDEN}", _USER.sub(rf"\1{HIDDEN}@", text)))
+        text = _HEADER.sub(rf"\1{HIDDEN}", _FIELD.sub(_without_value, _ADDRESS.sub(_without_user, text)))
     secrets = _secrets()
     return _without_runs(text, secrets) if secrets else text
+
+
+def _without_user(match: re.Match[str]) -> str:
+    """A word, without the name and password of an address in it: what stands before its last @, if that has a colon."""
+    word, scheme = match[0], _SCHEME.search(match[0])
+    end = word.rfind("@")
+    if scheme is None or ":" not in word[scheme.end() : max(end, 0)]:
+        return word
+    return f"{word[: scheme.end()]}{HIDDEN}{word[end:]}"
+
+
+def _without_value(match: re.Match[str]) -> str:
+    """A field of a query, without its value if it is named like a secret."""
+    return f"{match[1]}{HIDDEN}" if SECRET_NAME.search(match[2]) else match[0]
 
 
 def clean(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 import torch
@@ -149,6 +150,14 @@ def test_prompts_and_template(folder):
     edited(folder / "config_sentence_transformers.json", prompts={"query": "query: ", "document": ""})
     (prompts,) = ps.inspect_model(folder)["prompts"]
     assert (prompts.level, prompts.values["prompts"]) == ("note", {"query": "query: ", "document": ""})
+
+
+def test_a_card_of_blank_lines_alone_takes_no_time(folder):
+    (folder / "README.md").write_text("---" + "\n" * 60_000, encoding="utf-8")
+    ps.inspect_model(folder)  # imports
+    begin = time.process_time()
+    assert ps.inspect_model(folder)["licence"][0].values["licence"] is None
+    assert time.process_time() - begin < 10
 
 
 @pytest.mark.parametrize(("file", "content", "licence"), [("LICENSE", "MIT", None), ("README.md", "# none", None)])

@@ -128,7 +128,7 @@ def test_a_configuration_that_asks_for_too_much(folder, settings):
     refused(folder, "asks for the attention|names other weights|cannot belong together|not a multiple")
 
 
-@pytest.mark.parametrize("value", ["512", [512], True, 0, -5, 2.5])
+@pytest.mark.parametrize("value", ["512", [512], True, 0, -5, 2.5, float("nan"), float("-inf")])
 def test_a_length_that_is_no_number_of_tokens(folder, value):
     write(folder / "sentence_bert_config.json", {"max_seq_length": value})
     refused(folder, "max_seq_length: the folder says")
@@ -154,6 +154,14 @@ def test_a_length_without_limit(folder, value):
 def test_a_flag_that_is_a_word(folder, file, settings):
     write(folder / file, settings)
     refused(folder, f"{next(iter(settings))}: the folder says")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_layers_that_a_configuration_leaves_out_are_named(folder, count):
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    write(folder / "config.json", {**settings, "num_hidden_layers": count})
+    with pytest.warns(UserWarning, match="weights of layers that the file holds are not used"):
+        as_encoder(folder)
 
 
 @pytest.mark.parametrize("size", [2**62, 2**64 - 1, 2**34, 0])

@@ -370,9 +370,9 @@ def _prompts(settings: Mapping[str, Any], *, name: str) -> dict[str, str]:
 def whole_setting(settings: Mapping[str, Any], key: str) -> int | None:
     """A number of tokens or dimensions that a folder sets, 1 or more; None where it sets no limit (-1, infinity)."""
     value = settings.get(key)
-    if value is None or value == -1 or (isinstance(value, float) and not math.isfinite(value)):
+    if value is None or value in (-1, math.inf):
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 1 or value % 1:
         raise ModelError(f"{key}: the folder says {shorten(value)}; allowed: a whole number, 1 or more. Repair it.")
     return int(value)
 

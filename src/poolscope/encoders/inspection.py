@@ -422,7 +422,7 @@ def _of_prompts(declared: folders.Declaration | None) -> Iterator[Entry]:
 def _licence(home: Path, facts: Mapping[str, Any]) -> Entry:
     """What the head of README.md, a GGUF header or a file named LICENSE says."""
     card = _start_of(home / "README.md")
-    head = re.match(r"---\s*\n(.*?)\n---", card, re.DOTALL)
+    head = re.match(r"---[^\S\n]*\n(.*?)\n---", card, re.DOTALL)
     line = re.search(r"^licen[sc]e:\s*(\S[^\n]*)$", head[1], re.MULTILINE) if head else None
     named = facts.get("licence") or (line[1].strip().strip("'\"") if line else None)
     files = sorted(path.name for path in home.iterdir() if re.match(r"(?i)licen[sc]e|copying", path.name))

@@ -506,7 +506,7 @@ def _say_unused(model: Any, report: Mapping[str, Any], folder: Path) -> None:
     """Say that layers are left out; heads and buffers that a model without its task does not need are no news."""
     layers = {_numbered(name) for name in model.state_dict() if _NUMBER.search(name)}
     unused = [name for name in sorted(report["unexpected_keys"]) if _NUMBER.search(name)]
-    if left := [name for name in unused if any(_numbered(name).endswith(layer) for layer in layers)]:
+    if left := [name for name in unused if not layers or any(_numbered(name).endswith(layer) for layer in layers)]:
         warn(
             f"{folder}: {len(left)} weights of layers that the file holds are not used (first: {left[0]}), since "
             f"config.json names fewer layers. Check that config.json and the weights belong together."
