@@ -188,7 +188,7 @@ def clouds(corpus: Corpus) -> TokenClouds:
 def search(corpus: Corpus) -> tuple[Array, Array]:
     """Queries with the one text of 200 that answers each."""
     texts = np.random.default_rng(5).standard_normal((200, 24))
-    wanted = corpus.random.integers(200, size=len(corpus))
+    wanted = np.resize(corpus.random.permutation(200), len(corpus))
     queries = texts[wanted] + 1.3 * corpus.random.standard_normal((len(corpus), 24))
     return queries, np.stack([np.arange(len(corpus)), wanted], axis=1)
 
