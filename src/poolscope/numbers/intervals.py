@@ -99,7 +99,7 @@ class Estimate:
     shuffled.
 
     >>> print(Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap", "texts"), floor=0.1))
-    0.250 [0.2000, 0.3000] (floor 0.1)
+    0.250 [0.200, 0.300] (floor 0.1)
     """
 
     value: float | None
@@ -332,7 +332,7 @@ def mean_estimate(
     """Mean of values with its interval over units (the document of each value, where known); no value for none.
 
     >>> print(mean_estimate(np.arange(10.0)))
-    4.500 [2.3341, 6.6659]
+    4.500 [2.334, 6.666]
     >>> mean_estimate(np.arange(10.0), ["a"] * 6 + list("bcde")).no_interval
     'no interval: 5 documents, 30 are needed'
     """
@@ -373,7 +373,7 @@ def share_estimate(
     are whole, each unit counts as one draw. `most`: how many values there are, where these are sums of several.
 
     >>> print(share_estimate(np.array([1.0, 0.0] * 50)), share_estimate(np.ones(10)))
-    0.500 [0.3983, 0.6017] 1.000 [0.6915, 1.0000]
+    0.500 [0.398, 0.602] 1.000 [0.692, 1.000]
     """
     total = float(len(part) if whole is None else whole.sum())
     if not total > 0:
@@ -437,7 +437,7 @@ def ratio_estimate(
     is not told from 0: then no ratio is excluded on one side.
 
     >>> print(ratio_estimate(np.arange(1.0, 13), np.full(12, 2.0)))
-    3.250 [2.1046, 4.3954]
+    3.250 [2.105, 4.395]
     """
     if not len(top) or not np.mean(bottom):
         return Estimate(None)
@@ -551,7 +551,7 @@ def difference_of_means(
     Without units this is Welch's interval; with them, a unit may have values in both groups.
 
     >>> print(difference_of_means(np.arange(10.0) + 5, np.arange(10.0)))
-    5.000 [2.1553, 7.8447]
+    5.000 [2.155, 7.845]
     """
     if len(left) < 2 or len(right) < 2:
         return Estimate(None)
@@ -654,7 +654,7 @@ def paired_difference(
 
     >>> found = paired_difference(np.zeros(40), np.tile([0.0, 0.0, 0.1, 0.2], 10))
     >>> print(found.change, found.p_value, round(found.smallest_gain, 3))
-    0.075 [0.0483, 0.1020] 0.0001 0.079
+    0.075 [0.048, 0.102] 0.0001 0.079
     >>> paired_difference(np.ones(40), np.ones(40)).change.no_interval
     'no interval: none of the 40 queries changed'
     """
@@ -921,7 +921,7 @@ class RatioSums:
 
     >>> sums = RatioSums.of(np.array([[1.0], [2.0], [2.0]]), np.array([[4.0], [4.0], [2.0]]))
     >>> print(sums.estimate(0))
-    0.500 [-0.2452, 1.2452]
+    0.500 [-0.245, 1.245]
     """
 
     texts: int
@@ -972,7 +972,7 @@ def left_out_estimate(
 
     >>> x = np.arange(20.0)
     >>> print(left_out_estimate(9.5, (x.sum() - x) / 19), mean_estimate(x))
-    9.500 [6.7312, 12.2688] 9.500 [6.7312, 12.2688]
+    9.500 [6.731, 12.269] 9.500 [6.731, 12.269]
     """
     if not np.isfinite(value):
         return Estimate(None)
@@ -996,7 +996,7 @@ def left_out_share(value: float, without: Array, *, unit: str) -> Estimate:
 
     >>> x = np.tile([1.0, 0.0], 50)
     >>> print(left_out_share(0.5, (x.sum() - x) / 99, unit="queries"), share_estimate(x))
-    0.500 [0.3983, 0.6017] 0.500 [0.3983, 0.6017]
+    0.500 [0.398, 0.602] 0.500 [0.398, 0.602]
     """
     count = len(without)
     if why := too_few(count, unit):
