@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.cause import loss_of
 from poolscope.clouds import TokenClouds
 from poolscope.evaluation import Evaluation
 from poolscope.evaluation.paired import Flipped
@@ -188,7 +189,7 @@ def clouds(corpus: Corpus) -> TokenClouds:
 def search(corpus: Corpus) -> tuple[Array, Array]:
     """Queries with the one text of 200 that answers each."""
     texts = np.random.default_rng(5).standard_normal((200, 24))
-    wanted = corpus.random.integers(200, size=len(corpus))
+    wanted = np.resize(corpus.random.permutation(200), len(corpus))
     queries = texts[wanted] + 1.3 * corpus.random.standard_normal((len(corpus), 24))
     return queries, np.stack([np.arange(len(corpus)), wanted], axis=1)
 
@@ -223,6 +224,12 @@ def tried(differences: Any, documents: Any) -> list[Estimate]:
     units = chosen_units(len(differences), documents, each="queries")
     signs = np.random.default_rng(0).integers(0, 2, size=(FLIPS, len(units))).astype(np.float32) * 2 - 1
     return Flipped.of(differences, units.of, signs, units.name).estimates(0.95)
+
+
+def symptom_loss(data: Any, documents: Any) -> Estimate:
+    """How many more texts would be found if those with a symptom were missed as seldom as the others."""
+    units = chosen_units(len(data), documents)
+    return loss_of(data[:, 1] > 0, data[:, 0], units.of, unit=units.name)
 
 
 def length_slope(data: tuple[Any, Any], documents: Any) -> Estimate:
@@ -324,6 +331,7 @@ CASES = (
     ),
     Case("ratio of two means", "Fieller", leads, lambda v, d: ratio_estimate(v[:, 0], v[:, 1], d), 0.4),
     Case("difference of two rates", "CR2, Welch", sides, lambda v, d: rate_difference(v[:, 0], v[:, 1], d), 0.15),
+    Case("loss of a symptom", "jackknife", sides, symptom_loss, 0.4 * 0.15),
     Case("slope of a regression", "CR2", slopes, lambda v, d: regression_slopes(v[:, 0], v[:, 1:], d)[0][0], 0.3),
     Case("slope of the cosine by length", "jackknife", lengths_and_vectors, length_slope, "draws", counts=(30, 100)),
     Case("mean cosine", "jackknife", directions, mean_cosine, "draws"),
@@ -336,8 +344,8 @@ CASES = (
     Case("norm, in parts", "jackknife of groups", clouds, in_parts("norm")),
     Case("queries: mean of relevant", "Student's t", search, asked("relevant"), documents=False),
     Case("queries: cut-off", "jackknife, Hall", search, asked("cut_off"), documents=False),
-    Case("queries: recall", "bootstrap, Clopper-Pearson", search, asked("recall"), documents=False),
-    Case("queries: precision", "bootstrap", search, asked("precision"), documents=False),
+    Case("queries: recall", "jackknife, Clopper-Pearson", search, asked("recall"), documents=False),
+    Case("queries: precision", "jackknife, Clopper-Pearson", search, asked("precision"), documents=False),
     Case(
         "Spearman's ρ",
         "bootstrap",

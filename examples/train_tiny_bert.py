@@ -39,7 +39,7 @@ from poolscope.connect.integrations.evaluator import SOCMEvaluator
 from poolscope.connect.integrations.regularizer import SOCMRegularizer
 from poolscope.errors import require
 from poolscope.files import atomic_file, write_json
-from poolscope.numbers.intervals import bootstrap_interval
+from poolscope.numbers.intervals import share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import rank_documents
 from poolscope.show.charts import COLOURS, style
@@ -83,7 +83,7 @@ class RetrievalEvaluator(BaseEvaluator):
         queries, documents = (text_moments(encode(model, texts)) for texts in (self.queries, self.documents))
         own = [(k, k) for k in range(len(self.queries))]
         values = rank_documents(queries.unit_means, documents.unit_means, own).ndcg(10)
-        interval = bootstrap_interval(values, unit="queries")
+        interval = share_estimate(values).interval
         bounds = {} if interval is None else {"ndcg_low": interval.low, "ndcg_high": interval.high}
         return {"ndcg": float(values.mean()), **bounds}
 

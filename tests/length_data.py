@@ -11,7 +11,7 @@ from poolscope.numbers.intervals import Estimate, Interval
 from tiny_models import tiny_model
 
 # A cure that has won on trial: what a `repair` of long texts takes beside the rise itself.
-GAIN = Estimate(0.05, Interval(0.02, 0.08, 0.99, "", ""))
+GAIN = Estimate(0.05, Interval(0.02, 0.08, 0.99, "", "", "texts"))
 WON = Trial("a cure", "a cure helps.", difference=Difference(GAIN, "nDCG@10", "", 90, 90))
 
 

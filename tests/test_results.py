@@ -34,7 +34,7 @@ from poolscope.results import (
 from result_data import same
 
 Array = NDArray[np.float64]
-INTERVAL = Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap")
+INTERVAL = Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap", "texts")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from poolscope.numbers.intervals import Estimate, Interval
 
 
 def number(value, low=None, high=None, floor=0.0):
-    interval = None if low is None else Interval(low, high, 0.95, "the population of queries", "t")
+    interval = None if low is None else Interval(low, high, 0.95, "the population of queries", "t", "queries")
     return Estimate(value, interval, floor=floor)
 
 

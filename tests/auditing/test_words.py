@@ -48,7 +48,7 @@ NUMBERS = {
     "signed": (-0.5, -1e-9, 0.0, 0.0194),
     "score": (-0.001, 0.0, 0.6603),
     "times": (0.0, 1.56, 1234.5),
-    "interval": (Interval(-0.01, 0.05, 0.95, "", ""), None),
+    "interval": (Interval(-0.01, 0.05, 0.95, "", "", "queries"), None),
     "": ("a name of 24 characters…",),
 }
 

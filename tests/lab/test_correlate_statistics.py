@@ -31,7 +31,7 @@ def test_kendall_is_that_of_scipy_with_ties_and_in_every_resample():
     x = x.round(0)
     statistic = kendall(x, y)
     assert statistic(np.ones((1, 20)))[0] == pytest.approx(stats.kendalltau(x, y)[0], abs=1e-12)
-    bootstrap = ItemBootstrap(20, answers="models")
+    bootstrap = ItemBootstrap(20, answers="models", unit="models")
     weights = bootstrap._weights[:50].astype(float)
     listed = [stats.kendalltau(np.repeat(x, w.astype(int)), np.repeat(y, w.astype(int)))[0] for w in weights]
     np.testing.assert_allclose(statistic(weights), listed, atol=1e-12)

@@ -43,7 +43,7 @@ def test_skewness_is_that_of_scipy_and_0_for_equal_counts(vectors):
 def test_bootstrap_draws_centre_on_the_skewness_and_are_paired_by_seed(vectors):
     counts = hubs(vectors, k=5).occurrences
     draws = skewness_draws(counts, seed=4)
-    interval = percentile_interval(draws)
+    interval = percentile_interval(draws, unit="texts")
     assert interval.low < skewness(counts) < interval.high
     random = np.random.default_rng(4)
     first = np.repeat(np.arange(200), random.multinomial(200, np.full(200, 1 / 200)))

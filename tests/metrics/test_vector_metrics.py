@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from poolscope.errors import InputError
-from poolscope.metrics.neighbourhood import neighbourhood
+from poolscope.metrics.neighbourhood import hubs, neighbourhood
 from poolscope.metrics.scores import score_distribution
 from poolscope.metrics.spectrum import norms, spectrum
 from poolscope.numbers.cosines import effective_rank
@@ -202,3 +202,25 @@ def test_copies_count_once():
     assert neighbourhood(np.vstack([vectors, vectors])).contrast == neighbourhood(vectors).contrast
     with pytest.raises(InputError, match="1 different vectors"):
         neighbourhood(np.ones((50, 4)))
+
+
+# -- documents --------------------------------------------------------------------------------------------------------
+
+
+def test_documents_are_the_unit_of_intervals_or_there_is_none():
+    """Ten vectors a document, all alike: 40 draws, not 400."""
+    vectors = np.repeat(gaussian(40), 10, axis=0) + 0.05 * gaussian(400, seed=1)
+    vectors *= np.repeat(np.linspace(1, 3, 40), 10)[:, None]
+    groups = np.repeat(np.arange(40), 10)
+    told, untold = ([spectrum(vectors, groups=names), norms(vectors, groups=names)] for names in (groups, None))
+    near, crowd = neighbourhood(vectors, groups=groups), hubs(vectors, groups=groups)
+    pairs = [(told[0].largest_share, untold[0].largest_share), (told[1].by_dot, untold[1].by_dot)]
+    for by_document, by_text in pairs:
+        assert (by_document.interval.unit, by_text.interval.unit) == ("documents", "texts")
+        ends = by_document.interval.high - by_document.interval.low, by_text.interval.high - by_text.interval.low
+        assert ends[0] > 1.5 * ends[1]
+    assert near.outliers.interval.unit == near.islands.interval.unit == "documents"
+    for estimate in (told[0].effective_rank, near.contrast, crowd.skewness):
+        assert estimate.interval is None
+        assert "40 documents" in estimate.no_interval
+    assert untold[0].effective_rank.interval.unit == "texts"

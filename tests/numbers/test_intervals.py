@@ -10,7 +10,6 @@ from poolscope.numbers.intervals import (
     POPULATION,
     _least_squares,
     _mean_of_units,
-    bootstrap_interval,
     chosen_units,
     corpus_interval,
     difference_of_means,
@@ -200,26 +199,6 @@ def test_pairs_that_share_no_text_are_independent():
     error = values.std(ddof=1) / np.sqrt(39) * np.sqrt(79 / 80) * stats.t.ppf(0.975, 79)
     assert clustered.high - clustered.low == pytest.approx(2 * error, rel=5e-3)  # but for their skewness
     assert (clustered.high - clustered.low) / (plain.high - plain.low) == pytest.approx(1, abs=0.03)
-
-
-def test_bootstrap_interval_covers_the_mean_and_matches_the_plain_one():
-    random = np.random.default_rng(5)
-    covered, ratio = 0, []
-    for seed in range(200):
-        values = random.exponential(size=80)
-        found = bootstrap_interval(values, draws=500, seed=seed, unit="queries")
-        covered += found.low <= 1.0 <= found.high
-        ratio.append((found.high - found.low) / (2 * 1.96 * values.std(ddof=1) / np.sqrt(80)))
-    assert 176 <= covered <= 198  # 95 % nominal; the percentile interval of a skewed mean runs a little short
-    assert np.mean(ratio) == pytest.approx(1, abs=0.03)
-    assert found.answers == "the population of queries"
-
-
-def test_bootstrap_interval_is_reproducible_and_needs_two_values():
-    values = np.arange(50.0)
-    assert bootstrap_interval(values, seed=1) == bootstrap_interval(values, seed=1)
-    assert bootstrap_interval(values, seed=1) != bootstrap_interval(values, seed=2)
-    assert bootstrap_interval(values[:1]) is None
 
 
 # -- units ------------------------------------------------------------------------------------------------------------

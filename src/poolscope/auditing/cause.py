@@ -93,11 +93,11 @@ def all_causes() -> dict[str, Cause]:
     return CAUSES
 
 
-def loss_of(marks: Marks, missed: Array, units: Index, *, level: float = 0.95) -> Estimate:
+def loss_of(marks: Marks, missed: Array, units: Index, *, unit: str = "texts", level: float = 0.95) -> Estimate:
     """What a symptom costs: how much more often its rows are missed, times their share of all rows.
 
     It is the share of all rows that would be found if those with the symptom were missed as seldom as the others. The
-    interval is a jackknife over units (documents, or texts). Where no row has the symptom, or all have it, there is no
+    interval is a jackknife over units, which `unit` names. Where no row has the symptom, or all have it, there is no
     other to compare with, and no value.
 
     >>> marks, missed = np.arange(100) < 20, (np.arange(100) % 2 == 0).astype(float)
@@ -112,19 +112,20 @@ def loss_of(marks: Marks, missed: Array, units: Index, *, level: float = 0.95) -
     sums = sums[sums[:, :2].sum(axis=1) > 0]
     whole = sums.sum(axis=0)
     if whole[0] == 0:
-        return Estimate(0.0, Interval(0.0, 0.0, level, "these queries", "counted: no row has it"))
+        return Estimate(0.0, Interval(0.0, 0.0, level, "these queries", "counted: no row has it", unit))
     value, without = _loss(whole[None])[0], _loss(whole - sums)
     count = len(sums)
     touched = int((sums[:, 0] > 0).sum())
     share = whole[0] / whole[:2].sum()
     if touched < 2 or not np.isfinite(without).all():
-        return Estimate(float(value), Interval(-share, share, level, "these queries", "bounds: too few have it"))
+        return Estimate(float(value), Interval(-share, share, level, "these queries", "bounds: too few have it", unit))
     from scipy import special
 
     error = np.sqrt((count - 1) / count * ((without - without.mean()) ** 2).sum())
     reach = float(special.stdtrit(min(touched, count) - 1, (1 + level) / 2)) * error
     low, high = max(value - reach, -share), min(value + reach, share)
-    return Estimate(float(value), Interval(float(low), float(high), level, "the population of units", "jackknife"))
+    answers, method = f"the population of {unit}", f"jackknife over {unit}"
+    return Estimate(float(value), Interval(float(low), float(high), level, answers, method, unit))
 
 
 def _loss(sums: Array) -> Array:

@@ -173,7 +173,7 @@ def _finding(
     loss = None
     if rows is not None:
         missed = (search.before.rank > search.k).astype(float)
-        loss = loss_of(rows, missed, search.units[search.judgements.query], level=rule.level)
+        loss = loss_of(rows, missed, search.units[search.judgements.query], unit=search.unit, level=rule.level)
     costs = loss is not None and loss.interval is not None and loss.interval.low > 0
     cures = (*cause.cures, *(cause.shared if costs else ()))
     trials = [by_name[cure.name] for cure in cures if cure.name in by_name]

@@ -147,7 +147,9 @@ class Search:
 
     @property
     def unit(self) -> str:
-        """What the units are, in one word."""
+        """What the units are, in one word: queries where each is one by itself."""
+        if len(self) and int(self.units.max()) + 1 == len(self):
+            return "queries"
         return "texts" if self.documents is None else "documents"
 
     @cached_property

@@ -103,7 +103,7 @@ def number_text(estimate: Estimate, form: str) -> str:
 def interval_text(estimate: Estimate, form: str) -> str:
     """The interval of an estimate in a form; empty where there is none.
 
-    >>> interval_text(Estimate(0.5, Interval(0.4, 0.6, 0.95, "", "")), "percent")
+    >>> interval_text(Estimate(0.5, Interval(0.4, 0.6, 0.95, "", "", "texts")), "percent")
     '[40%, 60%]'
     """
     return _interval(estimate.interval, _FORMS[form])

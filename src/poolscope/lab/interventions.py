@@ -8,7 +8,7 @@ returns new clouds in float64 with the ids and texts of the old ones. Mean pooli
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,7 @@ from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns
-from poolscope.numbers.intervals import Estimate, bootstrap_interval, chosen_units, unit_jackknife
+from poolscope.numbers.intervals import Estimate, chosen_units, paired_difference, share_estimate, unit_jackknife
 from poolscope.numbers.moments import TextMoments, mean, text_moments
 from poolscope.numbers.ranking import discount, rank_documents, rank_scores
 from poolscope.numbers.streaming import smallest, text_marks
@@ -472,9 +472,7 @@ def _pair_change(pairs: PairColumns, before: Array, after: Array) -> Change:
 
 
 def _change(before: Array, after: Array, *, unit: str) -> Change:
-    difference = after - before
-    interval = bootstrap_interval(difference, unit=unit)
-    return Change(float(before.mean()), float(after.mean()), Estimate(float(difference.mean()), interval))
+    return Change(float(before.mean()), float(after.mean()), paired_difference(before, after, each=unit).change)
 
 
 def _query_change(before: Array, after: Array) -> Change:
@@ -490,6 +488,6 @@ def _baseline(before: _Measured, documents: int, relevant: Array, k: int) -> Bas
     chance = float((counts / documents * gains[min(k, documents) - 1] / gains[np.minimum(counts, k) - 1]).mean())
     return Baseline(
         k=k,
-        quality=Estimate(float(judged.mean()), bootstrap_interval(judged, unit="queries"), floor=chance),
+        quality=replace(share_estimate(judged), floor=chance),
         second_order=_query_change(means, before.quality[WASSERSTEIN]),
     )

@@ -17,12 +17,19 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import mean_cosine
-from poolscope.numbers.intervals import Estimate, leave_one_out_interval, share_estimate
+from poolscope.numbers.intervals import (
+    Estimate,
+    chosen_units,
+    leave_one_out_interval,
+    not_by_documents,
+    share_estimate,
+    too_few,
+)
 from poolscope.numbers.ranking import GaussianLike, drawn_units, find_neighbours, nearest_neighbours, unit_rows
 from poolscope.numbers.streaming import row_marks, smallest
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.show.charts import COLOURS, curve, panel
-from poolscope.texts.groups import plain_text
+from poolscope.texts.groups import checked_groups, plain_text
 
 # Beyond this many vectors a draw of them is looked at.
 MOST_VECTORS = 5000
@@ -139,6 +146,7 @@ def hubs(
     *,
     k: int = 10,
     queries: ArrayLike | None = None,
+    groups: Sequence[Any] | None = None,
     texts: Sequence[str] | None = None,
     duplicate_cosine: float = 0.99,
     seed: int = 0,
@@ -155,6 +163,8 @@ def hubs(
         at least 1; the result names the k that was used.
     queries : matrix, optional
         Count the queries (m × d) that a text is near, not the other texts. Fewer than 30 give no interval.
+    groups : list, optional
+        The document of each text; the skewness then has no interval, since it leaves out single texts.
     texts : list of str, optional
         The texts, to find those that are equal but for letter case and blanks.
     duplicate_cosine : float
@@ -194,18 +204,20 @@ def hubs(
     without = (
         skewness_without(near, None if of_queries is None else len(unit)) if len(unit) > 3 else None
     )  # two have no skewness
-    few = of_queries is not None and len(of_queries) < FEWEST_QUERIES
+    skewed = Estimate(skewness(occurrences), no_interval=too_few(len(unit), "texts", 4))
+    if of_queries is not None and len(of_queries) < FEWEST_QUERIES:
+        skewed = replace(skewed, no_interval=too_few(len(of_queries), "queries", FEWEST_QUERIES))
+    elif without is not None:
+        skewed = replace(skewed, interval=leave_one_out_interval(skewed.known, without))
+    documents = None if groups is None else np.array(checked_groups(groups, np.shape(vectors)[0]))[positions]
+    skewed = not_by_documents(skewed, chosen_units(len(unit), documents))
     most_times = len(unit) - 1 if of_queries is None else len(of_queries)
     highest = floors.of(lambda counts: float(counts.max() / most_times), most=1.0)
     return HubResult(
         k=k,
         positions=positions,
         occurrences=occurrences,
-        skewness=Estimate(
-            skewness(occurrences),
-            None if without is None or few else leave_one_out_interval(skewness(occurrences), without),
-            floor=float(np.mean(floors.of(skewness, ratio=False))),
-        ),
+        skewness=replace(skewed, floor=float(np.mean(floors.of(skewness, ratio=False)))),
         largest=Estimate(
             float(occurrences.max() / most_times),
             floor=float(np.mean(highest)),
@@ -483,7 +495,14 @@ class Neighbourhood(Result):
         )
 
 
-def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int = MOST_VECTORS) -> Neighbourhood:
+def neighbourhood(
+    vectors: ArrayLike,
+    *,
+    k: int = 10,
+    groups: Sequence[Any] | None = None,
+    seed: int = 0,
+    most: int = MOST_VECTORS,
+) -> Neighbourhood:
     """Measure the nearest neighbours: their cosines, outlying vectors, and separate parts of the neighbour graph.
 
     Parameters
@@ -492,6 +511,8 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
         One row a text (N × d), at least three; their lengths do not count.
     k : int
         Neighbours that join a vector to others; lowered where there are fewer.
+    groups : list, optional
+        The document of each text, which is then the unit of intervals.
     seed : int
         Of the draw of vectors and of the Gaussian vectors.
     most : int
@@ -521,6 +542,8 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
     if len(positions) > most:
         positions = positions[smallest(row_marks(unit[positions], seed=seed), most)]
     unit = unit[positions]
+    documents = None if groups is None else np.array(checked_groups(groups, np.shape(vectors)[0]))[positions]
+    units = chosen_units(len(unit), documents)
     k = max(1, min(k, len(unit) - 2))
     nearest, part = _neighbours(unit, k)
     near = nearest.distances[:, 0]
@@ -531,9 +554,9 @@ def neighbourhood(vectors: ArrayLike, *, k: int = 10, seed: int = 0, most: int =
         vectors=len(unit),
         k=k,
         at=min(len(unit), EQUAL_NUMBER),
-        contrast=replace(contrast, floor=floor_contrast),
-        outliers=replace(share_estimate(outlying.astype(np.float64), each="vectors"), floor=floor_outliers),
-        islands=replace(share_estimate(apart.astype(np.float64), each="vectors"), floor=floor_apart),
+        contrast=not_by_documents(replace(contrast, floor=floor_contrast), units),
+        outliers=replace(share_estimate(outlying.astype(np.float64), units=units), floor=floor_outliers),
+        islands=replace(share_estimate(apart.astype(np.float64), units=units), floor=floor_apart),
         parts=int(part.max()) + 1,
         positions=positions,
         nearest_distance=near,

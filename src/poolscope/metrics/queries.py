@@ -5,7 +5,7 @@ how many of the true nearest an approximate search returns, setting by setting.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,11 +16,14 @@ from poolscope.metrics.scores import FEWEST_ABOVE, isotropic_quantile
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import (
     Estimate,
-    Interval,
+    Units,
+    chosen_units,
     jackknife_interval,
-    percentile_interval,
+    left_out_share,
+    mean_estimate,
     score_text,
     share_estimate,
+    too_few,
 )
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import row_marks, smallest
@@ -32,9 +35,7 @@ Find = Callable[[NDArray[Any], int, int | None], Sequence[Sequence[str]]]
 
 # Beyond this many queries a draw of them is looked at.
 MOST_QUERIES = 2000
-# Queries that an interval needs: fewer know too little of how others differ.
-FEWEST_QUERIES = 10
-_BINS, _SHOWN, _DRAWS, _BLOCK = 2048, 128, 400, 2**24
+_BINS, _SHOWN, _BLOCK = 2048, 128, 2**24
 # Vectors that are asked for their nearest, and the recall that is asked for.
 QUERIES, TARGET = 200, 0.99
 # Scores that differ by less are one: of copies a search may return any.
@@ -48,7 +49,8 @@ class QueryScores(Result):
     `cut_off` is the lowest score that at most a share `false_hits` of the wrong pairs reaches: of all such cut-offs it
     keeps the most relevant ones. `recall` is the share of a query's relevant texts that reach it, the mean over
     queries; `precision` the share of relevant ones among all pairs that do; `passing` how many texts a query then
-    gets. Intervals are for other queries about these texts. What nobody named relevant counts as wrong, except texts of
+    gets. Intervals are for other queries about these texts: over queries, or over the documents of their first relevant
+    texts where `groups` tells them. What nobody named relevant counts as wrong, except texts of
     the document of a relevant one (`left_out` pairs), which are neither.
     """
 
@@ -137,7 +139,7 @@ def query_scores(
     false_hits : float
         The share of wrong pairs that the cut-off may let pass.
     seed : int
-        Of the bootstrap, and of the draw of queries where there are more than 2,000.
+        Of the draw of queries where there are more than 2,000.
 
     Returns
     -------
@@ -157,20 +159,13 @@ def query_scores(
     named = np.asarray(relevant, dtype=np.int64)
     judged = np.unique(named if counted is None else named[np.asarray(counted)], axis=0)
     kept = np.unique(judged[:, 0])
-    random = np.random.default_rng(seed)
     if len(kept) > MOST_QUERIES:
         kept = kept[smallest(row_marks(rows[kept], seed=seed), MOST_QUERIES)]
     judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
     pairs = _Pairs(rows[kept], held, judged, named, kept, groups)
     (right, wrong), sums = pairs.tallied()
-    order = np.argsort(row_marks(rows[kept]), kind="stable")  # so that a bootstrap is no matter of place
-    right, wrong, sums = right[order], wrong[order], sums[:, order]
-    cut = _lowest(wrong.sum(axis=0)[None], false_hits)[0]
-    ends = _bootstrap(right, wrong, false_hits, random) if len(kept) >= FEWEST_QUERIES else None
-    passing = float(_above(right.sum(axis=0))[cut] + _above(wrong.sum(axis=0))[cut])
-    answered = _share_above(right)[:, cut]
-    precision = float(_above(right.sum(axis=0))[cut]) / passing if passing else None
-    recall = Estimate(float(answered.mean()), None if ends is None else _wider(ends["recall"], answered))
+    units = _units(judged, groups)
+    cut, recall, precision, passing = _kept(right, wrong, units, false_hits)
     return QueryScores(
         queries=len(kept),
         texts=len(held),
@@ -178,15 +173,13 @@ def query_scores(
         wrong_pairs=int(wrong.sum()),
         left_out=len(kept) * len(held) - int(right.sum() + wrong.sum()),
         false_hits=false_hits,
-        relevant=_mean_over_queries(sums[0], right.sum(axis=1)),
-        wrong=_mean_over_queries(sums[1], wrong.sum(axis=1)),
-        cut_off=Estimate(
-            float(pairs.edges[cut]),
-            None if ends is None else _cut_off_interval(wrong, cut, pairs.edges),
-            floor=isotropic_quantile(1 - false_hits, held.shape[1]),
+        relevant=_mean_over_queries(sums[0], right.sum(axis=1), units),
+        wrong=_mean_over_queries(sums[1], wrong.sum(axis=1), units),
+        cut_off=replace(
+            _cut_off(wrong, cut, pairs.edges, units), floor=isotropic_quantile(1 - false_hits, held.shape[1])
         ),
         recall=recall,
-        precision=Estimate(precision, None if ends is None else _as_recall(precision, recall, ends["precision"])),
+        precision=precision,
         passing=passing / len(kept),
         edges=pairs.edges[:: _BINS // _SHOWN],
         relevant_counts=right.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
@@ -249,18 +242,17 @@ class _Pairs:
         return tables, sums
 
 
-def _mean_over_queries(sums: Array, counts: Array) -> Estimate:
-    """The mean of the means of the queries, with the interval of Student's t."""
-    from scipy import special
+def _units(judged: NDArray[Any], groups: ArrayLike | None) -> Units:
+    """The unit of each query: the document of its first relevant text, or that text where none is known."""
+    first = judged[np.unique(judged[:, 0], return_index=True)[1], 1]
+    units = chosen_units(len(first), first if groups is None else np.asarray(groups)[first], each="queries")
+    return replace(units, name="texts") if groups is None and units.name == "documents" else units
 
-    means = sums[counts > 0] / counts[counts > 0]
-    if not len(means):
-        return Estimate(None)
-    value = float(means.mean())
-    if len(means) < FEWEST_QUERIES:
-        return Estimate(value)
-    reach = float(special.stdtrit(len(means) - 1, 0.975) * means.std(ddof=1) / np.sqrt(len(means)))
-    return Estimate(value, Interval(value - reach, value + reach, 0.95, "the population of queries", "Student's t"))
+
+def _mean_over_queries(sums: Array, counts: Array, units: Units) -> Estimate:
+    """The mean of the means of the queries."""
+    known = counts > 0
+    return mean_estimate(sums[known] / counts[known], units.among(known))
 
 
 def _above(counts: Counts) -> Counts:
@@ -279,60 +271,61 @@ def _lowest(wrong: Counts, false_hits: float) -> Index:
     return np.asarray(np.argmax(_share_above(wrong) <= false_hits, axis=-1))
 
 
-def _cut_off_interval(wrong: Counts, cut: int, edges: Array) -> Interval | None:
-    """From the interval of the share of wrong pairs above the cut-off to scores that such shares lie above.
+def _kept(right: Counts, wrong: Counts, units: Units, false_hits: float) -> tuple[int, Estimate, Estimate, float]:
+    """The edge of the cut-off; its recall and precision, with the cut-off placed anew without each unit; what passes.
 
-    A few queries have most of these pairs, so that the share is skewed, which its interval removes. A bootstrap of the
-    cut-off knows only queries that were asked, and with 10 to 30 of them held it in 69 to 94 %. None where too few
-    pairs lie above.
+    right, wrong (queries × bins): how many pairs of each query score in each bin.
     """
+    cut = int(_lowest(wrong.sum(axis=0)[None], false_hits)[0])
+    reached, above = _share_above(right), _above(right)
+    tables = [np.zeros((len(units), table.shape[1])) for table in (wrong, reached, above)]
+    for table, rows in zip(tables, (wrong, reached, above), strict=True):
+        np.add.at(table, units.of, rows)
+    others, answered, passed = (table.sum(axis=0) - table for table in tables)
+    cuts, each = _lowest(others, false_hits), np.arange(len(units))
+    without_recall = answered[each, cuts] / np.maximum(len(right) - units.sizes, 1)
+    found = passed[each, cuts]
+    passing = found + _above(others)[each, cuts]
+    with np.errstate(invalid="ignore", divide="ignore"):  # nothing may pass
+        without_precision = found / passing
+    hits = float(above[:, cut].sum())
+    whole = hits + float(_above(wrong.sum(axis=0))[cut])
+    recall = left_out_share(float(reached[:, cut].mean()), without_recall, unit=units.name)
+    precision = left_out_share(hits / whole, without_precision, unit=units.name) if whole else Estimate(None)
+    return cut, recall, _as_recall(precision, recall), whole
+
+
+def _as_recall(precision: Estimate, recall: Estimate) -> Estimate:
+    """At each end the wider of the interval and of what that of the recall makes of it.
+
+    The share of wrong pairs that pass is fixed, so that precision goes with the recall: where nearly all relevant texts
+    pass, the jackknife alone, which knows no other queries, held the truth in 84 %.
+    """
+    own, other = precision.interval, recall.interval
+    if own is None or other is None or not precision.known or not recall.known:
+        return precision
+    scaled = precision.known * np.array([other.low, other.high]) / recall.known
+    low, high = (scaled / (scaled + 1 - precision.known)).tolist()
+    method = f"{own.method}, no narrower than by the recall"
+    return replace(precision, interval=replace(own, low=min(own.low, low), high=max(own.high, high), method=method))
+
+
+def _cut_off(wrong: Counts, cut: int, edges: Array, units: Units) -> Estimate:
+    """The cut-off, from the interval of the share of wrong pairs above it to scores that such shares lie above.
+
+    A few queries have most of these pairs, so that the share is skewed, which its interval removes.
+    """
+    value = float(edges[cut])
     above, pairs, whole = _above(wrong)[:, cut], wrong.sum(axis=1), wrong.sum(axis=0)[None]
-    if above.sum() < FEWEST_ABOVE:
-        return None
-    share = jackknife_interval([above], [pairs], float(above.sum()), int(pairs.sum()), positive=True)
+    if why := too_few(len(units), units.name) or too_few(int(above.sum()), "wrong pairs above it", FEWEST_ABOVE):
+        return Estimate(value, no_interval=why)
+    by_unit = [units.sums(above)], [units.sums(pairs)]
+    share = jackknife_interval(*by_unit, float(above.sum()), int(pairs.sum()), unit=units.name, positive=True)
     if share is None:
-        return None
-    low, high = (edges[_lowest(whole, end)[0]] for end in (min(share.high, 1.0), share.low))
-    method = "jackknife over queries, of the share above"
-    return Interval(float(low), float(high), share.level, "the population of queries", method)
-
-
-def _bootstrap(right: Counts, wrong: Counts, false_hits: float, random: np.random.Generator) -> dict[str, Interval]:
-    """Queries drawn anew; the cut-off is placed again in every draw, so that its doubt is in recall and precision."""
-    count = len(right)
-    drawn = random.multinomial(count, np.full(count, 1 / count), size=_DRAWS).astype(np.float32)
-    tables = [drawn @ table.astype(np.float32) for table in (wrong, right, _share_above(right)[:, :-1])]
-    cuts = _lowest(tables[0], false_hits)
-    rows = np.arange(_DRAWS)
-    passed = [_above(table)[rows, cuts] for table in tables[:2]]
-    kept = np.concatenate([tables[2], np.zeros((_DRAWS, 1))], axis=1)[rows, cuts] / count
-    precision = passed[1] / np.maximum(passed[0] + passed[1], 1)
-    values = {"recall": kept, "precision": precision}
-    return {name: percentile_interval(value, unit="queries") for name, value in values.items()}
-
-
-def _wider(interval: Interval, answered: Array) -> Interval:
-    """At each end the wider of the bootstrap and of the binomial interval, which knows that others may not be found."""
-    binomial = share_estimate(answered).interval
-    if binomial is None:
-        return interval
-    ends = min(interval.low, binomial.low), max(interval.high, binomial.high)
-    return Interval(*ends, interval.level, interval.answers, "wider of Clopper-Pearson and bootstrap over queries")
-
-
-def _as_recall(precision: float | None, recall: Estimate, interval: Interval) -> Interval | None:
-    """At each end the wider of the bootstrap and of what the interval of the recall makes of it.
-
-    The share of wrong pairs that pass is fixed, so that precision goes with the recall; a bootstrap alone held the
-    truth in 82 % where nearly all relevant texts pass.
-    """
-    if not precision or not recall.value or recall.interval is None:
-        return None
-    scales = np.array([recall.interval.low, recall.interval.high]) / recall.value
-    # Where no wrong pair passes, all that pass are right, however few.
-    low, high = precision * scales / (precision * scales + 1 - precision) if precision < 1 else (1.0, 1.0)
-    ends = min(interval.low, float(low)), max(interval.high, float(high))
-    return Interval(*ends, interval.level, interval.answers, "wider of that by the recall and bootstrap over queries")
+        return Estimate(value, no_interval=f"no interval: one of the {units.name} has all wrong pairs")
+    low, high = (float(edges[_lowest(whole, end)[0]]) for end in (min(share.high, 1.0), share.low))
+    answers, method = f"the population of {units.name}", f"{share.method}, of the share above"
+    return Estimate(value, replace(share, low=low, high=high, answers=answers, method=method))
 
 
 # -- the recall of a search beside the exact one --------------------------------------------------------------------

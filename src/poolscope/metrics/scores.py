@@ -338,7 +338,8 @@ def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members:
     """The mean over pairs of different groups, leaving out one group at a time."""
     sums, pairs = _by_group(cosines.astype(np.float64), apart, members), _by_group(apart, apart, members)
     total, count = float(sums.sum()) / 2, int(apart.sum())
-    return Estimate(total / count, jackknife_interval([sums], [pairs], total, count), floor=0.0)
+    unit = chosen_units(len(members), members).name
+    return Estimate(total / count, jackknife_interval([sums], [pairs], total, count, unit=unit), floor=0.0)
 
 
 def _enough(pairs: int, false_hits: float) -> bool:
@@ -378,11 +379,12 @@ def _quantile_interval(
         return None
     above = _by_group(cosines >= cut_off, apart, members)
     pairs = _by_group(apart, apart, members)
-    share = jackknife_interval([above], [pairs], float(above.sum()) / 2, len(scores))
+    unit = chosen_units(len(members), members).name
+    share = jackknife_interval([above], [pairs], float(above.sum()) / 2, len(scores), unit=unit)
     if share is None:
         return None
     low, high = np.quantile(scores, [1 - min(share.high, 1.0), 1 - max(share.low, 0.0)])
-    return Interval(float(low), float(high), share.level, share.answers, f"{share.method}, of the share above")
+    return replace(share, low=float(low), high=float(high), method=f"{share.method}, of the share above")
 
 
 # -- related pairs among random ones ------------------------------------------------------------------------------
@@ -411,7 +413,7 @@ def _related(
     reach = 2.093 * error  # Student's t of 19 degrees of freedom
     low, high = (whole - reach).min(axis=0), (whole + reach).max(axis=0)
     shares = np.maximum([np.median(whole[:, 1]), low[1], high[1]], 0.0).tolist()  # fits may fall short of the tail
-    interval = Interval(shares[1], shares[2], 0.95, POPULATION, "jackknife over blocks of texts, three fits")
+    interval = Interval(shares[1], shares[2], 0.95, POPULATION, "jackknife over blocks of texts, three fits", "texts")
     share = Estimate(shares[0], interval, floor=0.0)
     return share, float(high[0]) if low[1] > 0 else None
 

@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import isotropic_rank, rank_estimate
-from poolscope.numbers.intervals import Estimate, mean_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, mean_estimate, not_by_documents
 from poolscope.numbers.items import NORMALISED
 from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.numbers.streaming import row_marks
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.show.charts import COLOURS, curve, histogram_figure, panel
+from poolscope.texts.groups import checked_groups
 
 # Beyond this many vectors a draw of them is looked at; neighbours of some are compared among fewer.
 MOST_VECTORS, _MOST_NEIGHBOURS, _QUERIES = 5000, 1000, 400
@@ -111,7 +112,12 @@ class Spectrum(Result):
 
 
 def spectrum(
-    vectors: ArrayLike, *, texts: Sequence[str] | None = None, seed: int = 0, most: int = MOST_VECTORS
+    vectors: ArrayLike,
+    *,
+    groups: Sequence[Any] | None = None,
+    texts: Sequence[str] | None = None,
+    seed: int = 0,
+    most: int = MOST_VECTORS,
 ) -> Spectrum:
     """The effective rank of vectors, and the dimension that holds most of their length.
 
@@ -119,6 +125,8 @@ def spectrum(
     ----------
     vectors : matrix
         One row a text (N × d), at least three; their lengths do not count.
+    groups : list, optional
+        The document of each text, which is then the unit of intervals.
     texts : list of str, optional
         The texts, if at hand: what is drawn then goes by their words, without them by the vectors.
     seed : int
@@ -141,7 +149,8 @@ def spectrum(
 
     """
     random = np.random.default_rng(seed)
-    unit = _in_order(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), texts)[0]
+    unit, chosen = _in_order(unit_rows(vectors, "vectors"), whole_number(most, "most", least=3), texts)
+    units = _units(groups, np.shape(vectors)[0], chosen)
     if len(unit) < 3 or unit.shape[1] < 2:
         raise InputError(f"received {len(unit)} vectors of dimension {unit.shape[1]}; needed: three, of two or more.")
     squares = unit.astype(np.float64) ** 2
@@ -149,14 +158,14 @@ def spectrum(
     order = np.argsort(-shares, kind="stable")
     first = int(order[0])
     rank, energies = _rank(unit)
-    share = mean_estimate(squares[:, first])
+    share = mean_estimate(squares[:, first], units)
     return Spectrum(
         vectors=len(unit),
         dimension=unit.shape[1],
-        effective_rank=rank,
+        effective_rank=not_by_documents(rank, units),
         dimension_number=first,
         largest_share=replace(share, floor=_share_in_another_basis(unit, energies, random)),
-        kept=_kept(unit, first, int(order[len(order) // 2]), random),
+        kept=_kept(unit, units, first, int(order[len(order) // 2]), random),
         shares=shares[order],
         order=order,
         energies=energies,
@@ -171,6 +180,11 @@ def _in_order(unit: NDArray[np.float32], most: int, texts: Sequence[str] | None)
     """
     chosen = np.argsort(row_marks(unit, texts), kind="stable")[:most]
     return unit[chosen], chosen
+
+
+def _units(groups: Sequence[Any] | None, count: int, chosen: Index) -> Units:
+    """The units of the texts that were chosen."""
+    return chosen_units(len(chosen), None if groups is None else np.array(checked_groups(groups, count))[chosen])
 
 
 def _rank(unit: NDArray[np.float32]) -> tuple[Estimate, Array]:
@@ -215,7 +229,7 @@ def _share_in_another_basis(unit: NDArray[np.float32], energies: Array, random: 
     return float(np.mean(largest))
 
 
-def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.Generator) -> Estimate:
+def _kept(unit: NDArray[np.float32], units: Units, first: int, middle: int, random: np.random.Generator) -> Estimate:
     """Share of the nearest that remain without a dimension; the floor without another one.
 
     Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so
@@ -242,7 +256,7 @@ def _kept(unit: NDArray[np.float32], first: int, middle: int, random: np.random.
         again = nearest(np.asarray(rest / lengths, dtype=np.float32))
         return np.asarray((near & again).sum(axis=1) / near.sum(axis=1))
 
-    return replace(mean_estimate(shares(first)), floor=float(shares(middle).mean()))
+    return replace(mean_estimate(shares(first), units.among(drawn)), floor=float(shares(middle).mean()))
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -320,6 +334,7 @@ def norms(
     vectors: ArrayLike,
     *,
     k: int = 10,
+    groups: Sequence[Any] | None = None,
     texts: Sequence[str] | None = None,
     seed: int = 0,
     most: int = MOST_VECTORS,
@@ -332,6 +347,8 @@ def norms(
         One row a text (N × d), as they are stored: at least two, none of length 0.
     k : int
         Neighbours that are compared; lowered where there are not so many other vectors.
+    groups : list, optional
+        The document of each text, which is then the unit of intervals.
     texts : list of str, optional
         The texts, if at hand: what is drawn then goes by their words, without them by the vectors.
     seed : int
@@ -361,13 +378,15 @@ def norms(
     every = np.sqrt(np.einsum("ij,ij->i", table, table, dtype=np.float64))
     random, most = np.random.default_rng(seed), whole_number(most, "most", least=2)
     unit, chosen = _in_order(unit, most, texts)
-    lengths = every[chosen]
+    lengths, units = every[chosen], _units(groups, len(every), chosen)
     k = min(k, len(unit) - 1)
     variation = float(every.std() / every.mean())
     dot = l2 = np.zeros(len(unit))
     long_among = 1.0
     if variation >= NORMALISED and len(unit) > 2:
-        dot, l2, long_among = _replaced(unit, lengths, k, random)
+        drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
+        units = units.among(drawn)
+        dot, l2, long_among = _replaced(unit, lengths, k, drawn)
     low, median, high = (float(value) for value in np.quantile(every, [0.05, 0.5, 0.95]))
     return Norms(
         vectors=len(every),
@@ -376,19 +395,16 @@ def norms(
         low=low,
         high=high,
         variation=variation,
-        by_dot=replace(mean_estimate(dot), floor=0.0),
-        by_l2=replace(mean_estimate(l2), floor=0.0),
+        by_dot=replace(mean_estimate(dot, units), floor=0.0),
+        by_l2=replace(mean_estimate(l2, units), floor=0.0),
         long_among=long_among,
         lengths=every,
         provenance=provenance(settings={"k": k, "seed": seed, "most": most}),
     )
 
 
-def _replaced(
-    unit: NDArray[np.float32], lengths: Array, k: int, random: np.random.Generator
-) -> tuple[Array, Array, float]:
+def _replaced(unit: NDArray[np.float32], lengths: Array, k: int, drawn: Index) -> tuple[Array, Array, float]:
     """Of some vectors the share of their k nearest that change with the distance, and the crowding of the longest."""
-    drawn = np.sort(random.permutation(len(unit))[:_QUERIES])
     cosines = unit[drawn] @ unit.T
     rows = np.arange(len(drawn))
     cosines[rows, drawn] = -np.inf

@@ -199,8 +199,7 @@ def rank_estimate(unit: UnitRows) -> Estimate:
     number = count if count <= 2 * _GROUPS else _GROUPS
     size = count // number
     without = np.array([effective_rank(np.delete(unit, np.s_[k * size : (k + 1) * size], 0)) for k in range(number)])
-    method = "jackknife over texts" if size == 1 else f"jackknife over {number} groups of {size} texts"
-    return Estimate(value, leave_one_out_interval(value, without, texts=count, size=size, method=method))
+    return Estimate(value, leave_one_out_interval(value, without, texts=count, size=size))
 
 
 def largest_singular_values(M: NDArray[Any]) -> Array:

@@ -36,13 +36,12 @@ jackknife and bootstrap methods for cluster-robust inference. J. Applied Econome
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from poolscope.numbers import Array, Index
@@ -50,7 +49,6 @@ from poolscope.numbers import Array, Index
 CORPUS = "this corpus (sampled pairs as draws)"
 POPULATION = "the population of texts (clustered by text)"
 LEVEL = 0.95  # of the intervals that need no other
-_KEPT_COUNTS = 2**21  # of bootstrap samples: up to 16 MB of them are kept for the next interval over as many units
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Interval:
     level: float
     answers: str
     method: str
-    unit: str = "texts"
+    unit: str
 
     def __str__(self) -> str:
         """Both ends; where documents are the unit, which no count beside a number says, that too."""
@@ -100,7 +98,7 @@ class Estimate:
     model), and `floor_low`, `floor_high` hold 95 % of these draws; None where the number needs none or was not
     shuffled.
 
-    >>> print(Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap"), floor=0.1))
+    >>> print(Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap", "texts"), floor=0.1))
     0.250 [0.200, 0.300] (floor 0.1)
     """
 
@@ -127,7 +125,7 @@ class Estimate:
     def percent(self, *, interval: bool = True) -> str:
         """The value in per cent, with the half of its interval; a dash where it is not defined.
 
-        >>> Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap")).percent()
+        >>> Estimate(0.25, Interval(0.2, 0.3, 0.95, "the population of texts", "bootstrap", "texts")).percent()
         '25.0% ±5.0%'
         """
         if self.value is None:
@@ -202,6 +200,10 @@ class Units:
         """The sum of the values of each unit."""
         return np.asarray(np.bincount(self.of, values, len(self)), dtype=np.float64)
 
+    def among(self, chosen: NDArray[np.bool_] | Index) -> Units:
+        """The units of the chosen values."""
+        return Units(self.name, np.unique(self.of[chosen], return_inverse=True)[1].ravel())
+
     def shuffled(self, random: np.random.Generator) -> Index:
         """Deal the values anew, whole units at a time: the position of the value that comes to each place.
 
@@ -224,11 +226,12 @@ class Units:
         return int(self.of.max()) + 1 if len(self.of) else 0
 
 
-def chosen_units(count: int, documents: ArrayLike | None = None, *, each: str = "texts") -> Units:
+def chosen_units(count: int, documents: ArrayLike | Units | None = None, *, each: str = "texts") -> Units:
     """Choose the unit of an interval: the document where documents are known, otherwise each value is one.
 
     This is the one place that decides it. Documents that all hold one value each change nothing, so the unit is then
-    named by what the values are (`each`). Units are numbered as they come, whatever they are called.
+    named by what the values are (`each`). Units are numbered as they come, whatever they are called. Units that were
+    chosen before stay as they are.
 
     >>> chosen_units(3, ["a", "a", "b"]).name, chosen_units(3).name, chosen_units(2, ["a", "b"], each="queries").name
     ('documents', 'texts', 'queries')
@@ -237,6 +240,8 @@ def chosen_units(count: int, documents: ArrayLike | None = None, *, each: str = 
     """
     if documents is None:
         return Units(each, np.arange(count))
+    if isinstance(documents, Units):
+        return documents
     names = np.asarray(documents)
     if names.shape != (count,):
         raise ValueError(f"units: received shape {names.shape}; needed: one for each of the {count} values.")
@@ -244,6 +249,18 @@ def chosen_units(count: int, documents: ArrayLike | None = None, *, each: str = 
     number = np.empty(len(first), dtype=np.int64)
     number[np.argsort(first)] = np.arange(len(first))
     return Units("documents" if len(first) < count else each, number[of.ravel()])
+
+
+def not_by_documents(estimate: Estimate, units: Units) -> Estimate:
+    """The estimate without its interval where the unit is the document, which its interval cannot go by.
+
+    >>> not_by_documents(Estimate(2.0), chosen_units(3, ["a", "a", "b"])).no_interval
+    'no interval: the texts are of 2 documents, and for this number none is known by documents'
+    """
+    if units.name != "documents":
+        return estimate
+    why = f"no interval: the texts are of {len(units):,} documents, and for this number none is known by documents"
+    return replace(estimate, interval=None, no_interval=why)
 
 
 def too_few(count: int, unit: str, needed: int = FEWEST_UNITS) -> str:
@@ -310,7 +327,7 @@ def _mean_of_units(sums: Array, sizes: Array) -> _Fit:
 
 
 def mean_estimate(
-    values: Array, units: ArrayLike | None = None, *, each: str = "texts", level: float = LEVEL
+    values: Array, units: ArrayLike | Units | None = None, *, each: str = "texts", level: float = LEVEL
 ) -> Estimate:
     """Mean of values with its interval over units (the document of each value, where known); no value for none.
 
@@ -324,7 +341,7 @@ def mean_estimate(
     chosen = chosen_units(len(values), units, each=each)
     sums, sizes = chosen.sums(values), chosen.sizes
     fit = _mean_of_units(sums, sizes)
-    if chosen.name == "documents":
+    if sizes.max() > 1:
         return fit.interval(chosen, level=level, needed=FEWEST_DOCUMENTS)
     return replace(fit, skewness=_skewness(sums - fit.value * sizes)).interval(chosen, level=level)
 
@@ -340,7 +357,7 @@ def _skewness(deviations: Array) -> float:
 def share_estimate(
     part: Array,
     whole: Array | None = None,
-    units: ArrayLike | None = None,
+    units: ArrayLike | Units | None = None,
     *,
     each: str = "queries",
     level: float = LEVEL,
@@ -623,7 +640,12 @@ class PairedDifference:
 
 
 def paired_difference(
-    before: ArrayLike, after: ArrayLike, units: ArrayLike | None = None, *, each: str = "queries", level: float = LEVEL
+    before: ArrayLike,
+    after: ArrayLike,
+    units: ArrayLike | Units | None = None,
+    *,
+    each: str = "queries",
+    level: float = LEVEL,
 ) -> PairedDifference:
     """The mean of after − before, value by value, with its interval over units (the document of each, where known).
 
@@ -647,7 +669,7 @@ def paired_difference(
         # Johnson's modified t. Hall's transformation, which means have, covers 0.89 of differences that are mostly 0.
         shift = _skewness(sums - fit.value * chosen.sizes) * fit.error / 6 / float(np.sqrt(fit.freedom + 1))
         moved = replace(fit, value=fit.value + shift)
-        needed = FEWEST_PAIRED_DOCUMENTS if chosen.name == "documents" else FEWEST_PAIRED
+        needed = FEWEST_PAIRED_DOCUMENTS if chosen.sizes.max() > 1 else FEWEST_PAIRED
         change = replace(moved.interval(chosen, level=level, needed=needed), value=fit.value)
     else:
         change = Estimate(0.0, no_interval=f"no interval: none of the {len(chosen):,} {chosen.name} changed")
@@ -700,6 +722,15 @@ def smallest_gain(
 # -- pairs, and any statistic: leaving out units ----------------------------------------------------------------------
 
 
+def population_of_pairs(unit: str) -> str:
+    """Say what an interval of a mean over pairs answers: for other texts, of which whole units were drawn.
+
+    >>> population_of_pairs("texts") == POPULATION, population_of_pairs("documents")
+    (True, 'the population of texts (clustered by document)')
+    """
+    return f"the population of texts (clustered by {'query' if unit == 'queries' else unit[:-1]})"
+
+
 def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None:
     """Interval of the mean of independent draws; None for fewer than two. positive: see `jackknife_interval`."""
     if len(values) < 2:
@@ -712,6 +743,7 @@ def corpus_interval(values: Array, *, positive: bool = False) -> Interval | None
         CORPUS,
         "pairs as independent draws",
         positive,
+        unit="pairs",
         skewness=_skewness(values - values.mean()),
     )
 
@@ -722,12 +754,13 @@ def jackknife_interval(
     total: float,
     pairs: int,
     *,
+    unit: str = "texts",
     positive: bool = False,
 ) -> Interval | None:
-    """Interval of the mean over all pairs, leaving out one text at a time; None where a text is in every pair.
+    """Interval of the mean over all pairs, leaving out one unit at a time; None where one is in every pair.
 
-    sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text; pairs_per_text: in
-    how many pairs a text of that corpus is, one number or one a text. positive: no value is below 0, so no end is.
+    sums: for each corpus (one, or two if crossed) the sum of the values over the pairs of each text, or other `unit`;
+    pairs_per_text: in how many pairs it is, one number or one each. positive: no value is below 0, so no end is.
     """
     moved, smallest = [], min(len(s) for s in sums)
     for text_sums, each in zip(sums, pairs_per_text, strict=True):
@@ -739,8 +772,8 @@ def jackknife_interval(
     error = float(np.sqrt((each_moved**2).sum()))
     # Two corpora have more texts than the smaller one, whose number the transformation of skewness goes by.
     skewness = _skewness(each_moved) * float(np.sqrt(smallest / len(each_moved)))
-    method = "jackknife over texts"
-    return _around(total / pairs, error, smallest - 1, POPULATION, method, positive, skewness=skewness)
+    answers, method = population_of_pairs(unit), f"jackknife over {unit}"
+    return _around(total / pairs, error, smallest - 1, answers, method, positive, unit=unit, skewness=skewness)
 
 
 def unit_jackknife(
@@ -761,7 +794,7 @@ def unit_jackknife(
     found = fit.interval(units, method=f"jackknife over {units.name}")
     if found.interval is None:
         return found
-    answers = f"the population of texts (clustered by {units.name[:-1]})"
+    answers = population_of_pairs(units.name)
     low = max(found.interval.low, 0.0) if positive else found.interval.low
     return replace(found, interval=replace(found.interval, low=low, answers=answers))
 
@@ -794,17 +827,16 @@ def dyadic_interval(
     lonely = ~inside & (counts[0][i] == 1) & (counts[-1][j] == 1)
     twice = float(deviations[lonely] @ deviations[lonely]) / (m - 1) ** 2
     error = np.sqrt(max(float(each @ each) - twice, alone) * (count - 1) / count)
-    answers = f"the population of texts (clustered by {unit[:-1]})"
-    method = f"clustered by {unit[:-1]} (dyadic)"
+    answers, method = population_of_pairs(unit), f"clustered by {unit[:-1]} (dyadic)"
     skewness = _skewness(each) * float(np.sqrt(count / len(each)))
     return _around(float(values.mean()), error, count - 1, answers, method, positive, unit=unit, skewness=skewness)
 
 
-def pair_estimate(values: Array, i: Index, j: Index, *, floor: float | None = None) -> Estimate:
+def pair_estimate(values: Array, i: Index, j: Index, *, floor: float | None = None, unit: str = "texts") -> Estimate:
     """The mean over pairs of texts of one corpus, with the interval of `dyadic_interval` or why it has none."""
-    texts = len(np.unique(np.concatenate([i, j])))
-    interval = dyadic_interval(values, i, j, crossed=False)
-    why = too_few(texts, "texts", FEWEST_OF_PAIRS) or "no interval: one of the texts is in every pair"
+    interval = dyadic_interval(values, i, j, crossed=False, unit=unit)
+    count = len(np.unique(np.concatenate([i, j])))
+    why = too_few(count, unit, FEWEST_OF_PAIRS) or f"no interval: one of the {unit} is in every pair"
     return Estimate(float(values.mean()), interval, floor, no_interval="" if interval else why)
 
 
@@ -845,52 +877,11 @@ def regression_estimate(values: Array, covariates: Array, population_means: Arra
     total = float(deviations @ deviations)
     explained = 1 - float(residuals @ residuals) / total if total > 0 else 0.0
     estimate, freedom = float(weights @ values), m - len(sizes) - 1
-    interval = _around(estimate, error, freedom, CORPUS, "regression on covariates known for all pairs")
+    interval = _around(estimate, error, freedom, CORPUS, "regression on covariates known for all pairs", unit="pairs")
     return RegressionEstimate(estimate, interval, explained)
 
 
-def bootstrap_interval(
-    values: Array, *, level: float = 0.95, draws: int = 2000, seed: int = 0, unit: str = "texts"
-) -> Interval | None:
-    """Percentile bootstrap interval of the mean of `values`, one a unit (text, query); None for fewer than two.
-
-    For differences before and after a repair, which are few and mostly 0, `paired_interval` holds its level, and for
-    values with bounds, such as scores from 0 to 1, `bounded_interval`.
-    """
-    if len(values) < 2:
-        return None
-    means = bootstrap_sums(np.sort(values), draws=draws, seed=seed) / len(values)  # whatever order they come in
-    return percentile_interval(means, level=level, unit=unit)
-
-
-def bootstrap_sums(values: Array, *, draws: int = 2000, seed: int = 0) -> Array:
-    """Sums of `values` (n, or n × columns) over bootstrap samples of the n units; columns share their samples.
-
-    A statistic of sums, such as a ratio, keeps its bounds in every draw.
-    """
-    # Multinomial counts instead of copied values: one small product a block of draws.
-    if len(values) * draws <= _KEPT_COUNTS:
-        return np.asarray(_kept_counts(len(values), draws, seed) @ values)
-    return np.concatenate([counts @ values for counts in _resampling_counts(len(values), draws, seed)])
-
-
-def _resampling_counts(units: int, draws: int, seed: int) -> Iterator[Array]:
-    """How often each of the units is in each bootstrap sample (draws × units), in blocks of samples."""
-    random = np.random.default_rng(seed)
-    share, step = np.full(units, 1 / units), max(1, 2**23 // units)
-    for start in range(0, draws, step):
-        yield random.multinomial(units, share, size=min(step, draws - start)).astype(np.float64)
-
-
-@lru_cache(maxsize=2)
-def _kept_counts(units: int, draws: int, seed: int) -> Array:
-    """All in one block. Drawing them takes longer than using them, and many intervals are over the same units."""
-    counts = np.concatenate(list(_resampling_counts(units, draws, seed)))
-    counts.flags.writeable = False
-    return counts
-
-
-def percentile_interval(draws: Array, *, level: float = 0.95, unit: str = "texts") -> Interval:
+def percentile_interval(draws: Array, *, unit: str, level: float = LEVEL) -> Interval:
     """The central part of bootstrap draws over units."""
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}", unit)
@@ -902,7 +893,7 @@ def leave_one_out_interval(
     *,
     texts: int | None = None,
     size: int = 1,
-    method: str = "jackknife over texts",
+    unit: str = "texts",
 ) -> Interval | None:
     """Interval of a statistic from its values without each text in turn, or without groups of `size` of `texts` texts.
 
@@ -918,7 +909,8 @@ def leave_one_out_interval(
         return None
     whole = count if texts is None else texts
     error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
-    return _around(value, error, count - 1, "the population of texts", method)
+    method = f"jackknife over {unit}" if size == 1 else f"jackknife over {count} groups of {size} {unit}"
+    return _around(value, error, count - 1, f"the population of {unit}", method, unit=unit)
 
 
 @dataclass
@@ -963,7 +955,9 @@ class RatioSums:
         )
         rounding = 1e-13 * float(self.top_squares[index] + ratio**2 * self.bottom_squares[index])
         error = np.sqrt((squares if squares > rounding else 0.0) * self.texts / (self.texts - 1)) / bottom
-        interval = _around(ratio, error, self.texts - 1, "the population of texts", "linearised ratio over texts")
+        interval = _around(
+            ratio, error, self.texts - 1, "the population of texts", "linearised ratio over texts", unit="texts"
+        )
         return Estimate(ratio, interval, floor)
 
 
@@ -994,6 +988,29 @@ def left_out_estimate(
     return Estimate(value, _around(value, error, count - 1, f"the population of {unit}", method, unit=unit))
 
 
+def left_out_share(value: float, without: Array, *, unit: str) -> Estimate:
+    """A number from 0 to 1 with its interval from its values without each unit in turn.
+
+    The error is that of `left_out_estimate`, and the interval Clopper and Pearson's for as many draws as would have
+    it, so it stays within 0 and 1. Where the number is 0 or 1, each unit counts as one draw.
+
+    >>> x = np.tile([1.0, 0.0], 50)
+    >>> print(left_out_share(0.5, (x.sum() - x) / 99, unit="queries"), share_estimate(x))
+    0.500 [0.398, 0.602] 0.500 [0.398, 0.602]
+    """
+    count = len(without)
+    if why := too_few(count, unit):
+        return Estimate(value, no_interval=why)
+    if not np.isfinite(without).all():
+        return Estimate(value, no_interval=f"no interval: without some {unit} the number is not defined")
+    spread, error = value * (1 - value), _left_out_error(value, without)
+    if spread > 0 and not error > 0:
+        return Estimate(value, no_interval=f"no interval: all {count:,} {unit} have one value")
+    low, high = _clopper_pearson(value, 1 + spread / error**2 if spread > 0 else count, LEVEL)
+    method = f"Clopper-Pearson, by jackknife over {unit}"
+    return Estimate(value, Interval(low, high, LEVEL, f"the population of {unit}", method, unit))
+
+
 def _left_out_error(value: float, without: Array) -> float:
     """The standard error from the values without each unit, of any size."""
     return float(np.sqrt(((without - value) ** 2).sum() * (len(without) - 1) / len(without)))
@@ -1015,7 +1032,7 @@ def _around(
     method: str,
     positive: bool = False,
     *,
-    unit: str = "texts",
+    unit: str,
     skewness: float = 0.0,
 ) -> Interval:
     """By Student's t; `positive`: of a mean of values ≥ 0; `skewness`: of what units add to it, removed (Hall 1992)."""

@@ -47,26 +47,26 @@ class ItemBootstrap:
 
     Of fewer than `MIN_ITEMS` items there are values without intervals.
 
-    >>> bootstrap = ItemBootstrap(4, answers="other items", seed=0)
+    >>> bootstrap = ItemBootstrap(4, answers="other items", unit="items")
     >>> found = bootstrap.correlations({"side": np.array([1.0, 2, 3, 4]), "area": np.array([1.0, 4, 9, 16])})
     >>> round(found["side", "area"].spearman.value, 6)
     1.0
     """
 
-    def __init__(self, count: int, *, answers: str, seed: int = 0, level: float = 0.95) -> None:
+    def __init__(self, count: int, *, answers: str, unit: str, seed: int = 0, level: float = 0.95) -> None:
         generator = np.random.default_rng(seed)
         self._weights = np.zeros((RESAMPLES if count else 0, count), np.uint16)
         for row in self._weights:
             row[:] = np.bincount(generator.integers(count, size=count), minlength=count)
         self.count = count
-        self.answers = answers
+        self.answers, self.unit = answers, unit
         self.level = level
 
     def estimate(self, statistic: Callable[[Array], Array]) -> Estimate:
         """Any statistic of the items: `statistic` takes rows of weights and gives one value a row, NaN for undefined.
 
         >>> values = np.array([1.0, 2.0, 6.0])
-        >>> ItemBootstrap(3, answers="other items").estimate(lambda weights: weights @ values / 3).value
+        >>> ItemBootstrap(3, answers="other items", unit="items").estimate(lambda weights: weights @ values / 3).value
         3.0
         """
         with np.errstate(invalid="ignore", divide="ignore"):  # a resample of equal items may have no value
@@ -98,7 +98,7 @@ class ItemBootstrap:
         tail = (1 - self.level) / 2
         low, high = np.quantile(defined, [tail, 1 - tail])
         method = f"percentile bootstrap, {RESAMPLES:,} resamples"
-        return Estimate(float(exact[0]), Interval(float(low), float(high), self.level, self.answers, method))
+        return Estimate(float(exact[0]), Interval(float(low), float(high), self.level, self.answers, method, self.unit))
 
     def _parts(self) -> Iterator[Array]:
         step = max(1, _CHUNK_ELEMENTS // max(self.count, 1))
@@ -106,7 +106,7 @@ class ItemBootstrap:
             yield self._weights[start : start + step].astype(np.float64)
 
 
-def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
+def variation(values: Array, *, answers: str, unit: str, level: float = 0.95) -> Estimate:
     """Coefficient of variation, standard deviation (divided by n) over mean, of positive numbers, one an item.
 
     Undefined for fewer than two items. The interval is Student's around the logarithm (of the variation with n − 1),
@@ -114,7 +114,7 @@ def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
     (normal, gamma, uniform items; up to 12 % for long tails), where percentiles of a bootstrap miss 35 %. None below
     `MIN_ITEMS`, and where all items, or all but one, are equal.
 
-    >>> variation(np.array([1.0, 3.0, 1.0, 3.0]), answers="other items").value
+    >>> variation(np.array([1.0, 3.0, 1.0, 3.0]), answers="other items", unit="items").value
     0.5
     """
     n = len(values)
@@ -130,7 +130,7 @@ def variation(values: Array, *, answers: str, level: float = 0.95) -> Estimate:
     reach = float(special.stdtrit(n - 1, (1 + level) / 2)) * float(error)
     low, high = np.sqrt(total / (n - 1)) * np.exp([-reach, reach])
     method = "Student's t around its logarithm, jackknife over the items"
-    return Estimate(float(np.sqrt(total / n)), Interval(float(low), float(high), level, answers, method))
+    return Estimate(float(np.sqrt(total / n)), Interval(float(low), float(high), level, answers, method, unit))
 
 
 def is_constant(values: Array) -> bool:

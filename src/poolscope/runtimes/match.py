@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
-from poolscope.numbers.intervals import Estimate, bootstrap_interval
+from poolscope.numbers.intervals import Estimate, mean_estimate
 from poolscope.numbers.items import NORMALISED, odd_lengths
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import smallest, text_marks
 from poolscope.results import Result, bulk, cells, origin, transient
 from poolscope.runtimes.asking import Form, read_form, row_cosines
 from poolscope.runtimes.causes import DECLARED, Cause, Reading, Reference
@@ -48,8 +49,8 @@ _EXACT_SHARE = 0.05
 # The cause that comes nearest must explain this share of what the model as declared leaves.
 _MUST_EXPLAIN = 0.5
 _TIED = 1e-6
-# Causes that get an interval: the bootstrap of hundreds would take longer than all else.
-_WITH_INTERVAL = 8
+# Causes that the figure shows beside the model as declared.
+_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,8 @@ class RuntimeMatch(Result):
         return (f"{told}." if best is None else f"{told}; {best.name} gives {best.mean:.4f}.",)
 
     def figure(self) -> Any:
-        """The cosine under every cause that has an interval, the model as declared first."""
-        rows = {test.name: test.cosine for test in (self.own, *self.others[:_WITH_INTERVAL])}
+        """The cosine under the first causes, the model as declared before them."""
+        rows = {test.name: test.cosine for test in (self.own, *self.others[:_SHOWN])}
         return dots_figure(rows, title="What would explain the vectors", across="cosine with them", reference=1.0)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -308,7 +309,6 @@ def match_reference(
             encoded_anew = max(encoded_anew, len(chosen))
     names = {test.name for test in others}
     ranked = (*_ranked(others, own), *_ranked([test for test in tried if test.name not in names], own))
-    ranked = matching.with_intervals(ranked)
     explained = own.share == 1 or (ranked and ranked[0].explains)
     lengths = np.linalg.norm(received, axis=1)
     found = RuntimeMatch(
@@ -405,7 +405,7 @@ class _Matching:
                 f"dimension {self.own_table.shape[1]} or less. A larger one is that of another model, or of several "
                 f"poolings joined."
             )
-        return self._with_interval(test), values
+        return test, values
 
     def plain(self) -> float:
         """The mean cosine with the model's own vectors as they are, not in the form of the received ones."""
@@ -544,17 +544,9 @@ class _Matching:
             declared = row_cosines(self.received, self.form.on(self.own_table, self.received))[0]
             self.concerned[cause.name] = float(declared[changed].mean())
         self.values[cause.name] = own
-        cosine = Estimate(float(own.mean()), None, float(other.mean()))
+        cosine = _mean_cosine(own, float(other.mean()))
         share = float((own >= self.same).mean())
         return Tested(**vars(cause), cosine=cosine, least=float(own.min()), share=share, texts=len(own)), own
-
-    def with_intervals(self, tests: Sequence[Tested]) -> tuple[Tested, ...]:
-        """The tests, the first of them with the interval of their mean."""
-        return (*map(self._with_interval, tests[:_WITH_INTERVAL]), *tests[_WITH_INTERVAL:])
-
-    def _with_interval(self, test: Tested) -> Tested:
-        interval = bootstrap_interval(self.values[test.name], seed=self.seed)
-        return replace(test, cosine=replace(test.cosine, interval=interval))
 
     def probes(self, cosines: Array, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Choose rows on which every cause is tried: the most deviating ones and the longest."""
@@ -577,9 +569,18 @@ class _Matching:
         lengths = self.reference.clouds.lengths + self.reference.clouds.truncated
         if len(cosines) <= _LONGEST + _WORST + _RANDOM or self.reference.batches is not None:
             return np.arange(len(cosines))
-        random = np.random.default_rng(self.seed).permutation(len(cosines))[:_RANDOM]
-        longest, worst = np.argsort(-lengths, kind="stable")[:_LONGEST], np.argsort(cosines, kind="stable")[:_WORST]
+        marks = text_marks(self.reference.clouds, np.arange(len(cosines)), seed=self.seed)
+        random = smallest(marks, _RANDOM)  # by the words of the texts, whatever their order
+        longest, worst = np.lexsort((marks, -lengths))[:_LONGEST], np.lexsort((marks, cosines))[:_WORST]
         return np.unique(np.concatenate([longest, worst, random]))
+
+
+def _mean_cosine(values: Array, floor: float) -> Estimate:
+    """The mean of cosines, whose interval ends at 1."""
+    found = replace(mean_estimate(values), floor=floor)
+    if found.interval is None:
+        return found
+    return replace(found, interval=replace(found.interval, high=min(found.interval.high, 1.0)))
 
 
 def _both(*causes: Cause) -> Cause:

@@ -179,7 +179,7 @@ def with_reach(estimate: Estimate, places: int = 3, *, gap: str = " ") -> str:
     """A number with the half of its interval.
 
     >>> from poolscope.numbers.intervals import Estimate, Interval
-    >>> with_reach(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", "")), 2), with_reach(Estimate(0.25))
+    >>> with_reach(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", "", "texts")), 2), with_reach(Estimate(0.25))
     ('0.25 ±0.05', '0.250')
     """
     around = None if estimate.value is None else estimate.interval
@@ -191,7 +191,7 @@ def with_ends(estimate: Estimate, form: str = ".2f", *, interval: bool = True) -
     """A number with the ends of its interval; a dash where it is not known.
 
     >>> from poolscope.numbers.intervals import Estimate, Interval
-    >>> with_ends(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", ""))), with_ends(Estimate(None))
+    >>> with_ends(Estimate(0.25, Interval(0.2, 0.3, 0.95, "", "", "texts"))), with_ends(Estimate(None))
     ('0.25 [0.20, 0.30]', '–')
     """
     if estimate.value is None:

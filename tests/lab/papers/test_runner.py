@@ -224,7 +224,7 @@ def test_advice_stands_with_the_error_of_a_model(tmp_path, offline):
     ],
 )
 def test_agreement_is_that_the_interval_contains_what_is_printed(value, low, high, state):
-    interval = None if low is None else Interval(low, high, 0.95, "", "")
+    interval = None if low is None else Interval(low, high, 0.95, "", "", "texts")
     assert verdict(find(SOCM, "Table 1", "BERT", "Avg. SOCM"), Estimate(value, interval)) == state
 
 

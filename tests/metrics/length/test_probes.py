@@ -44,7 +44,7 @@ def test_without_context_and_positions_averaging_explains_everything():
 def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, end):
     found = length_nulls(as_encoder(context_free_model(positions=0.0)), TEXTS)
     more = Estimate(found.last.averaged.value + 0.2)
-    excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife"))
+    excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife", "texts"))
     rows = (*found.averaging[:2], replace(found.last, averaged=more, excess=excess), *found.averaging[3:])
     told = replace(found, averaging=rows).seen()[1]
     assert told.endswith(f"more than all of that rise{end}")

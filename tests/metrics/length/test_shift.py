@@ -81,7 +81,9 @@ def test_length_is_not_blamed_where_all_long_texts_are_mixed():
     assert result.cause != "long"
     assert "rather than mixed" not in result.sentence()
     assert result.mixing.interval.low <= 0
-    supposed = dataclasses.replace(result, by_length=Estimate(0.05, Interval(0.04, 0.06, 0.95, "a slope", "by hand")))
+    supposed = dataclasses.replace(
+        result, by_length=Estimate(0.05, Interval(0.04, 0.06, 0.95, "a slope", "by hand", "texts"))
+    )
     assert supposed.cause == ""
     assert "may also be more mixed" in supposed.sentence()
     assert dataclasses.replace(supposed, mixing=supposed.by_length).cause == "long"

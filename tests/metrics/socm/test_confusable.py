@@ -9,6 +9,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.metrics.socm.confusable import Confusion, confusable_pairs, confusion, confusion_of, draw_pairs
 from poolscope.metrics.socm.measure import socm
+from poolscope.numbers.intervals import chosen_units
 from poolscope.numbers.streaming import marks_of
 
 
@@ -30,7 +31,7 @@ def clouds_of(count, *, spread, shift, tokens=40, dimension=12, seed=0):
 
 def twins_of(clouds):
     pairs = np.arange(len(clouds)).reshape(-1, 2)
-    return confusion_of(clouds, socm(clouds, pairs=pairs), np.ones(len(pairs)), scores=None)
+    return confusion_of(clouds, socm(clouds, pairs=pairs), np.ones(len(pairs)), chosen_units(len(clouds)), scores=None)
 
 
 @pytest.mark.parametrize("tokens", [10, 40, 150])
@@ -165,3 +166,19 @@ def test_a_confusion_comes_back_from_its_file(tmp_path):
     assert again.to_table().num_rows == 30
     with pytest.raises(InputError, match="no clouds"):
         again.worst()
+
+
+def test_intervals_of_confusable_pairs_are_over_documents_where_these_are_known():
+    """Chunks of one document share its shape, so that documents are the draws."""
+    random = np.random.default_rng(3)
+    shapes = np.exp(random.normal(size=(40, 8)))
+    clouds = TokenClouds.from_arrays(
+        [1 + 0.3 * shape * random.normal(size=(30, 8)) for shape in shapes for _ in range(3)],
+        texts=[f"text {k}" for k in range(120)],
+    )
+    told, untold = (confusion(clouds, groups=groups, false_hits=0.2) for groups in (np.repeat(np.arange(40), 3), None))
+    for estimate in (told.d_sigma, told.excess, told.differing):
+        assert estimate.interval.unit == "documents"
+    assert untold.excess.interval.unit == "texts"
+    lengths = [found.d_sigma.interval.high - found.d_sigma.interval.low for found in (told, untold)]
+    assert lengths[0] > lengths[1]

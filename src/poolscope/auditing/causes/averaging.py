@@ -11,6 +11,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.metrics.socm.floor import dealt_pairs
 from poolscope.numbers import Index
 from poolscope.numbers.intervals import Estimate, share_estimate
+from poolscope.numbers.streaming import marks_of, pair_marks, smallest
 
 MOST_PAIRS = 100
 """Pairs of a relevant text and a wrong one that are looked at."""
@@ -35,7 +36,7 @@ def hidden_differences(search: Search) -> Symptom | None:
 
 
 def confused_pairs(search: Search) -> Index:
-    """Pairs of a relevant text and a wrong one that ranks first before it; at most so many, drawn."""
+    """Pairs of a relevant text and a wrong one that ranks first before it; at most so many, drawn by their words."""
     judged = search.judgements
     best = search.before.text[np.lexsort((search.before.rank, judged.query))]
     query = np.sort(judged.query)
@@ -50,9 +51,11 @@ def confused_pairs(search: Search) -> Index:
     own = np.einsum("qd,qd->q", search.query_vectors, search.vectors[relevant])
     other = np.einsum("qd,qd->q", search.query_vectors, search.vectors[pairs[:, 1]])
     pairs = np.unique(pairs[(pairs[:, 1] >= 0) & (other > own)], axis=0)
-    if len(pairs) > MOST_PAIRS:
-        pairs = pairs[np.sort(np.random.default_rng(search.seed).choice(len(pairs), MOST_PAIRS, replace=False))]
-    return pairs
+    if len(pairs) <= MOST_PAIRS:
+        return pairs
+    texts, places = np.unique(pairs, return_inverse=True)
+    marks = marks_of([search.texts[k] for k in texts], seed=search.seed)[places.reshape(pairs.shape)]
+    return np.asarray(pairs[smallest(pair_marks(*marks.T), MOST_PAIRS)])
 
 
 AVERAGING = Cause(

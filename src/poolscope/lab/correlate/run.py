@@ -185,7 +185,7 @@ def _row(models: Sequence[JoinedModel], metric: str, score: str, controls: Seque
     )
     if row.undefined is not None:
         return row
-    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, seed=seed)
+    bootstrap = ItemBootstrap(len(both), answers=_ANSWERS, unit="models", seed=seed)
     measured = bootstrap.correlations({"x": x, "y": y})["x", "y"]
     return replace(
         row,

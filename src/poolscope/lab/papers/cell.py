@@ -183,7 +183,7 @@ def verdict(printed: Published, ours: Estimate) -> str:
 
     >>> from poolscope.numbers.intervals import Interval
     >>> cell = Published("socm", "Table 1", "BERT", "Avg. SOCM", "0.3962", "SOCM", "", "")
-    >>> verdict(cell, Estimate(0.41, Interval(0.39, 0.43, 0.95, "", ""))), verdict(cell, Estimate(0.3963))
+    >>> verdict(cell, Estimate(0.41, Interval(0.39, 0.43, 0.95, "", "", "texts"))), verdict(cell, Estimate(0.3963))
     ('agrees', 'differs')
     """
     number = printed.number
@@ -227,7 +227,7 @@ def row_estimate(row: Mapping[str, Any], column: str) -> Estimate:
     from poolscope.numbers.intervals import LEVEL, Interval
 
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
-    interval = None if low is None or high is None else Interval(low, high, LEVEL, "", "")
+    interval = None if low is None or high is None else Interval(low, high, LEVEL, "", "", "")
     return Estimate(row.get(column), interval)
 
 

@@ -32,7 +32,6 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.numbers.intervals import (
     Estimate,
-    bootstrap_interval,
     mean_estimate,
     pair_estimate,
     share_estimate,
@@ -83,7 +82,7 @@ def pair_averages(material: Material) -> Outcome:
         "pairs": exact.count,
         "d_mu": exact.mean_distance,
         "d_sigma": exact.covariance_distance,
-        "concentration_ratio": Estimate(float(traces.mean()), bootstrap_interval(traces)),
+        "concentration_ratio": mean_estimate(traces),
         "share_trace_above_2": exact.trace_check.share,
         "texts": len(traces),
         "dimension": sides[0].dimension,

@@ -56,7 +56,8 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
     special = special[np.argsort(-table.counts[special], kind="stable")]
     counted = int((table.counts[kept] >= min_count).sum())  # the kept ones are in the order of their counts
     repeated = int((table.counts[kept] >= max(min_count, 2)).sum())
-    bootstraps = [ItemBootstrap(number, answers=_population(moments), seed=seed) for number in (counted, repeated)]
+    answers, unit = _population(moments), f"{moments.source['grouping']}s"
+    bootstraps = [ItemBootstrap(number, answers=answers, unit=unit, seed=seed) for number in (counted, repeated)]
     jackknife = TextJackknife(moments, kept)
     slots = [table.slots[part] for part in (kept, rare, special)]
     settings = {"min_count": min_count, "max_types": moments.max_types, "seed": seed}
@@ -106,7 +107,7 @@ def _layer(
         intervals=jackknife.intervals(number, values, clusters=clusters, directions=state.directions),
         types=columns,
         special=_columns(special),
-        variation=variation(columns.mean_squares[: bootstrap.count], answers=bootstrap.answers),
+        variation=variation(columns.mean_squares[: bootstrap.count], answers=bootstrap.answers, unit=bootstrap.unit),
         associations=_associations(bootstrap, columns.norms_of_means, columns.variances, groups.counts),
         corrected=_associations(of_repeated, *corrected, groups.counts),
     )
@@ -293,4 +294,4 @@ def jackknife(value: float, without: Array, copies: Index, *, texts: int) -> Int
     reach = float(special.stdtrit(len(without) - 1, 0.975)) * float(error)
     seen = int(copies.sum())
     method = "jackknife over texts" + ("" if seen == texts else f", on a random {seen:,} of {texts:,}")
-    return Interval(value - reach, value + reach, 0.95, ANSWERS, method)
+    return Interval(value - reach, value + reach, 0.95, ANSWERS, method, "texts")

@@ -17,7 +17,7 @@ from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import over_trace, token_contributions
 from poolscope.metrics.socm.result import PAIR_WORDS, PairColumns, SocmResult
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, dyadic_interval, share_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, pair_estimate, share_estimate
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import pair_marks, smallest, text_marks
@@ -320,7 +320,8 @@ def confusion(
         )
     result = socm(clouds, pairs=texts[drawn])
     cosine = np.einsum("nd,nd->n", vectors[drawn[:, 0]], vectors[drawn[:, 1]])
-    return confusion_of(clouds, result, cosine, scores=scores, count=len(alike), seed=seed)
+    units = chosen_units(len(clouds), groups)
+    return confusion_of(clouds, result, cosine, units, scores=scores, count=len(alike), seed=seed)
 
 
 def different_texts(clouds: TokenClouds) -> Index:
@@ -332,6 +333,7 @@ def confusion_of(
     clouds: TokenClouds,
     result: SocmResult,
     cosine: Array,
+    units: Units,
     *,
     scores: ScoreDistribution | None,
     count: int | None = None,
@@ -344,14 +346,14 @@ def confusion_of(
     pairs = result.kept()
     texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
     traces = text_moments(clouds, texts).traces[places.reshape(2, -1)].sum(axis=0)
-    _, dealt = dealt_pairs(clouds, np.stack([pairs.i, pairs.j], axis=1), seed=seed)
     named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}
+    _, dealt = dealt_pairs(clouds, np.stack([pairs.i, pairs.j], axis=1), seed=seed)
     return Confusion(
         **(named if scores is None else _of_scores(scores)),
         count=len(pairs) if count is None else count,
-        d_sigma=_over_pairs(pairs.covariance_distance, pairs, floor=float(dealt.floor.mean())),
-        excess=_over_pairs(pairs.covariance_distance - dealt.floor, pairs, floor=0.0),
-        differing=_share_differing(dealt.p, pairs),
+        d_sigma=_over_pairs(pairs.covariance_distance, pairs, units, floor=float(dealt.floor.mean())),
+        excess=_over_pairs(pairs.covariance_distance - dealt.floor, pairs, units, floor=0.0),
+        differing=_share_differing(dealt.p, pairs, units),
         provenance=result.provenance,
         columns=pairs,
         cosine=np.asarray(cosine, dtype=np.float64),
@@ -361,21 +363,20 @@ def confusion_of(
     )
 
 
-def _over_pairs(values: Array, pairs: PairColumns, *, floor: float) -> Estimate:
-    """The mean over pairs, clustered by text; without an interval where there are too few."""
-    interval = dyadic_interval(values, pairs.i, pairs.j, crossed=False) if len(values) >= FEWEST_ALIKE else None
-    return Estimate(float(values.mean()), interval, floor)
+def _over_pairs(values: Array, pairs: PairColumns, units: Units, *, floor: float) -> Estimate:
+    """The mean over pairs, clustered by unit; without an interval where there are too few."""
+    return pair_estimate(values, units.of[pairs.i], units.of[pairs.j], floor=floor, unit=units.name)
 
 
-def _share_differing(p: Array, pairs: PairColumns) -> Estimate:
+def _share_differing(p: Array, pairs: PairColumns, units: Units) -> Estimate:
     """The share of the pairs whose clouds differ by more than chance, and what chance gives."""
     differs = (p <= DIFFERENT).astype(np.float64)
-    estimate = _over_pairs(differs, pairs, floor=DIFFERENT)
+    estimate = _over_pairs(differs, pairs, units, floor=DIFFERENT)
     binomial = share_estimate(differs, each="texts").interval
     if estimate.interval is None or binomial is None:
-        return replace(estimate, interval=None)
+        return estimate
     low, high = min(estimate.interval.low, binomial.low), max(estimate.interval.high, binomial.high)
-    method = "wider of Clopper-Pearson and clustered by text (dyadic)"
+    method = f"wider of Clopper-Pearson and {estimate.interval.method}"
     return replace(estimate, interval=replace(estimate.interval, low=max(0.0, low), high=min(1.0, high), method=method))
 
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from poolscope.encoders.base import ROLES
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import length_bins
-from poolscope.numbers.intervals import Interval, bootstrap_interval
+from poolscope.numbers.intervals import Interval, paired_difference
 
 # The grid and the default of the paper (Zhou et al., Length-Induced Embedding Collapse, ACL 2025).
 PUBLISHED_GRID = (0.1, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -283,8 +283,6 @@ def checked_role(role: str | None) -> str:
 
 # -- steps from measured quality --------------------------------------------------------------------------------------
 
-_DRAWS = 10_000  # the levels below are far out in the tails
-
 
 @dataclass(frozen=True)
 class StepChoice:
@@ -319,11 +317,13 @@ def fit_steps(
 
     lengths (texts): tokens of each text; scores (texts × temperatures): its quality at each temperature, higher is
     better, one column must belong to τ = 1. A bin takes the temperature with the highest mean if the interval of its
-    paired gain over τ = 1 lies above 0 (bootstrap over texts; the level is raised for the number of temperatures that
-    competed in all bins), and otherwise stays at 1. Test the rule on texts that it was not fitted on.
+    paired gain over τ = 1 lies above 0 (`paired_difference`, which needs 30 texts; the level is raised for the
+    number of temperatures that competed in all bins), and otherwise stays at 1. Test the rule on texts that it was not
+    fitted on.
 
     >>> lengths = np.repeat([10, 400], 40)
-    >>> scores = np.column_stack([lengths * 0.0 + 1, np.where(lengths > 100, 2.0, 0.0)])
+    >>> gain = np.tile([0.9, 1.1], 40)
+    >>> scores = np.column_stack([lengths * 0.0 + 1, np.where(lengths > 100, 1.0 + gain, 1.0 - gain)])
     >>> fit_steps(lengths, scores, temperatures=[1.0, 0.8], bins=[0, 100, 500]).rule
     Steps(edges=(100,), temperatures=(1.0, 0.8))
     """
@@ -336,7 +336,8 @@ def fit_steps(
         inside = values[by_length.of == k]
         best = int(inside.mean(axis=0).argmax()) if len(inside) else plain
         gains = inside[:, best] - inside[:, plain]
-        interval = None if best == plain else bootstrap_interval(gains, level=raised, draws=_DRAWS)
+        pair = inside[:, plain], inside[:, best]
+        interval = None if best == plain else paired_difference(*pair, each="texts", level=raised).change.interval
         convincing = interval is not None and interval.low > 0
         choices.append(
             StepChoice(
