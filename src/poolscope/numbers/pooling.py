@@ -9,7 +9,7 @@ How a model itself pools stands in `poolscope.encoders.pooling`. Which pooling h
 from __future__ import annotations
 
 import inspect
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from itertools import pairwise
 from numbers import Integral
@@ -29,7 +29,7 @@ from poolscope.numbers.moments import mean, unit_mean_factor
 Arrays = dict[str, NDArray[Any]]
 
 
-class Fitted:
+class Fitted(ABC):
     """Parameters are the arguments of `__init__`, kept under their names; fitted arrays end in an underscore."""
 
     name: ClassVar[str]

@@ -405,7 +405,7 @@ _SHORTEST, _LONGEST = 1e-150, 1e150
 def _fault(row: Array) -> str:
     """Why a vector cannot be scaled to length 1."""
     if not np.isfinite(row).all():
-        return "is not finite, so it has no direction"
+        return "holds NaN or infinity, so it has no direction"
     if not row.any():
         return "is zero, so it has no direction"
     return f"has numbers such as {np.abs(row).max():.0e}, whose squares cannot be computed with"
@@ -414,10 +414,16 @@ def _fault(row: Array) -> str:
 def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
     """The vectors at length 1 as float32, the same table where they are that; an error names one without direction."""
     refuse_masked(vectors, name)
+    if hasattr(vectors, "toarray"):
+        raise InputError(f"{name}: received a sparse matrix; allowed is a dense one. Pass its toarray().")
     try:
         table = np.asarray(vectors)
+        if table.dtype == object:  # numbers of Python
+            table = table.astype(np.float64)
     except ValueError as error:
         raise InputError(f"{name}: the rows are not of one length ({error}); allowed is a table of numbers.") from None
+    except TypeError as error:
+        raise InputError(f"{name}: {error}; allowed is a table of numbers, one row a vector.") from None
     if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
         raise InputError(
             f"{name}: received {table.dtype} of shape {table.shape}; allowed is a table of numbers, one row a vector."

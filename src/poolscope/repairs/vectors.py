@@ -116,6 +116,11 @@ class VectorRepair(Fitted):
 
     mean_: Array
 
+    @property
+    def n_features_in_(self) -> int:
+        """The dimension of the vectors of `fit`, as scikit-learn calls it."""
+        return len(self.mean_)
+
     def prepared(self, encoder: Any) -> Self | None:
         """The repair with its parameters from the model; None if it does not fit such a model."""
         return self

@@ -1,0 +1,63 @@
+"""Vector repairs under scikit-learn's own checks of an estimator; what fails is named with its reason."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.utils.estimator_checks import check_estimator
+
+from poolscope.errors import InputError
+from poolscope.numbers.pooling import Pooling
+from poolscope.repairs.vectors import AllButTheTop, EmbedFilter, MeanRemoval, Standardisation, VectorRepair, Whitening
+
+ZERO = "the check has a row of zeros, which has no direction and is refused by name"
+OWN_WORDS = "refused, as the check wants, in words of our own"
+EXPECTED = {
+    "check_estimators_dtypes": ZERO,
+    "check_dtype_object": "an entry that is no number is an InputError, which is a ValueError; wanted: TypeError",
+    "check_complex_data": OWN_WORDS,
+    "check_estimators_empty_data_messages": OWN_WORDS,
+    "check_fit2d_1sample": OWN_WORDS,
+    "check_fit2d_predict1d": OWN_WORDS,
+    "check_n_features_in_after_fitting": OWN_WORDS,
+}
+ONE_FEATURE = {"check_fit2d_1feature": "one dimension has no direction to remove besides itself"}
+
+
+@pytest.mark.parametrize(
+    ("repair", "more"),
+    [(MeanRemoval(), {}), (MeanRemoval("subtract"), {}), (AllButTheTop(), ONE_FEATURE), (Standardisation(), {}),
+     (Whitening(accept_risk=True), {})],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*does not inherit from.*BaseEstimator")  # scikit-learn is no dependency
+def test_the_checks_of_scikit_learn(repair, more):
+    expected = EXPECTED | more
+    results = check_estimator(repair, expected_failed_checks=expected, on_skip=None, on_fail=None)
+    assert {each["check_name"] for each in results if each["status"] == "failed"} == set()
+    assert {each["check_name"] for each in results if each["status"] == "xfail"} == set(expected)
+    assert sum(each["status"] == "passed" for each in results) >= 38
+
+
+def test_a_filter_needs_the_table_of_a_decoder_so_the_checks_cannot_fit_it():
+    with pytest.raises(InputError, match="table of output words"):
+        EmbedFilter().fit(np.eye(3))
+
+
+@pytest.mark.parametrize("base", [VectorRepair, Pooling])
+def test_a_base_cannot_be_made(base):
+    with pytest.raises(TypeError, match="abstract"):
+        base()
+
+
+def test_numbers_of_python_are_numbers_and_the_rest_is_refused():
+    plain = np.random.default_rng(0).normal(size=(9, 4))
+    repair = MeanRemoval().fit(plain.astype(object))
+    np.testing.assert_array_equal(repair.transform(plain.tolist()), MeanRemoval().fit_transform(plain))
+    assert repair.n_features_in_ == 4
+    assert not hasattr(MeanRemoval(), "n_features_in_")
+    sparse = pytest.importorskip("scipy.sparse")
+    for wrong, words in ((sparse.csr_matrix(plain), "sparse"), (np.array([["a"], [{}]], dtype=object), "could not"),
+                         (np.array([[1.0], [np.nan]]), "row 2 .*NaN"), (plain * 1j, "complex128")):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            MeanRemoval().fit(wrong)
