@@ -96,6 +96,9 @@ ModelOrClouds = Annotated[str, argument("[MODEL|CLOUDS]", "Model, or clouds that
 ModelOrVectors = Annotated[str, argument("[MODEL|CLOUDS|VECTORS]", "Model, clouds, or vectors in a file or a store.")]
 Texts = Annotated[str | None, argument("[TEXTS]", "File, folder, hub data set, built-in texts, or - (stdin).")]
 Limit = Annotated[int | None, option("N", "Draw N of the texts (0: all).", min=0)]
+Temperature = Annotated[
+    str | None, option("TAU|RULE", "Attention at this temperature: 0.8, log:5, yarn:0.01, or query=1,document=0.8.")
+]
 NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
 
 IdColumn = Annotated[str | None, option("NAME", "Column of the ids.")]
@@ -200,10 +203,12 @@ def engine_options(command: Command) -> Command:
     return gathering(command, "where", _ENGINE_OPTIONS, command)
 
 
-def open_engine(where: dict[str, Any], options: dict[str, Any]) -> Engine | None:
+def open_engine(where: dict[str, Any], options: dict[str, Any], temperature: str | None = None) -> Engine | None:
     """The engine that was asked for, with a graphics device for every actor where the device is one; None for none."""
     if not any(where.values()):
         return None
+    if temperature is not None:
+        raise InputError(f"--temperature {temperature}: the workers of an engine open the model anew. Leave out one.")
 
     gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
     name = where["engine"] or ("ray" if where["address"] else "processes")

@@ -60,7 +60,7 @@ class Inputs:
 
     `model` is a model, or what holds ready clouds. `reading`: column, id_column, label_column, limit (0: all) and seed,
     those that the command has; `options`: those of the encoder that were given. `default`: how many texts of the
-    embedded corpus are drawn where none were named.
+    embedded corpus are drawn where none were named. `temperature`: the rule at which the attention of the model runs.
     """
 
     model: str
@@ -70,6 +70,7 @@ class Inputs:
     screen: Screen
     cache: bool = True
     default: int = DEFAULT_LIMIT
+    temperature: str | None = None
 
     def corpus(self, *, keep: frozenset[str] | tuple[str, ...] = (), tell: bool = False) -> Texts:
         """The texts that were named, or some of the embedded corpus; texts of the ids in `keep` are in every draw.
@@ -92,8 +93,18 @@ class Inputs:
         return texts_for_store(self.texts, place, **columns)
 
     def encoder(self) -> TokenEncoder:
-        """The model, opened."""
-        return opened_model(self.model, self.options)
+        """The model, opened, at the temperature that was named."""
+        if self.temperature is None:
+            return opened_model(self.model, self.options)
+        from poolscope.repairs.temperature.rules import ByRole, rule_from_words
+        from poolscope.repairs.temperature.tempscale import run_at
+
+        rule = rule_from_words(self.temperature)
+        if isinstance(rule, ByRole) and not self.options.get("role"):
+            raise InputError(f"--temperature {self.temperature} differs by role. Say --role query or --role document.")
+        encoder = opened_model(self.model, self.options)
+        run_at(encoder, rule)
+        return encoder
 
     def described(self) -> Described:
         """The clouds of a store or a cloud file, or of the texts encoded by the model."""
@@ -134,7 +145,7 @@ class Inputs:
 
     def refuse_with_clouds(self) -> None:
         """Clouds are encoded already: refuse what says how to read and encode texts."""
-        named = {"TEXTS": self.texts, **self.reading, **self.options}
+        named = {"TEXTS": self.texts, "--temperature": self.temperature, **self.reading, **self.options}
         if useless := [name for name, value in named.items() if value and name != "seed"]:
             raise InputError(
                 f"{self.model} holds ready clouds, so these cannot apply: {', '.join(useless)}. Leave them out, or "

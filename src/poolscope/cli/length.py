@@ -49,6 +49,7 @@ def length(
     min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
     pairs: Annotated[str | None, option("FILE", "Queries with documents of their own: who wins, and position.")] = None,
     queries: arguments.Queries = None,
+    temperature: arguments.Temperature = None,
     labels: Annotated[bool, switch("Predict the labels of the texts, by length.", "--labels")] = False,
     probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
     json: arguments.Json = None,
@@ -71,21 +72,20 @@ def length(
 
     screen = Screen(json)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
-    engine = arguments.open_engine(where, options)
+    engine = arguments.open_engine(where, options, temperature)
+    of_models = {
+        "pairs": pairs,
+        "queries": queries,
+        "temperature": temperature,
+        "no_probes": None if probes else True,
+    }
     if is_store(model):
-        useless = {"TEXTS": texts, "pairs": pairs, "queries": queries, "no_probes": None if probes else True, **options}
+        useless = {"TEXTS": texts, **of_models, **options}
         _refuse({**useless, **{name: reading[name] for name in ("column", "id_column", "limit")}}, model)
         report = _of_store(model, engine, labels=labels, settings=settings, screen=screen)
     elif is_vectors(model):
         _refuse({name: value or None for name, value in where.items()}, model)
-        useless = {
-            "pairs": pairs,
-            "queries": queries,
-            "limit": reading["limit"],
-            "no_probes": None if probes else True,
-            **options,
-        }
-        _refuse(useless, model)
+        _refuse({**of_models, "limit": reading["limit"], **options}, model)
         columns = {name: reading[name] for name in ("column", "id_column", "label_column")}
         report = _of_vectors(model, texts, labels=labels, reading=columns, settings=settings, screen=screen)
     else:
@@ -98,7 +98,7 @@ def length(
         group = None
         if texts is not None:
             group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
-        inputs = Inputs(model, texts, reading, options, screen)
+        inputs = Inputs(model, texts, reading, options, screen, temperature=temperature)
         corpus = inputs.corpus(tell=True)
         settings |= {
             "probes": probes,
@@ -265,13 +265,12 @@ def _of_model(
         if engine is not None:  # every text; null models and probes, of a few texts, follow in this process
             measured = measured_with(engine, inputs.encoder(), corpus, progress=lambda texts, tokens: advance(tokens))
         report = poolscope.length_report(
-            inputs.model,
+            inputs.encoder(),
             corpus.texts,
             measured=measured,
             labels=corpus.labels if labels else None,
             progress=lambda texts, tokens: advance(tokens),
             **settings,
-            **inputs.options,
         )
     name = "" if report.model is None else report.model["name"]
     inputs.screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}")

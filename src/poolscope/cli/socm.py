@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.socm.confusable import ConfusedPair, Confusion
     from poolscope.metrics.socm.floor import PermutationFloor
     from poolscope.metrics.socm.pair import PairProjection
-    from poolscope.metrics.socm.result import SocmResult, WorstPair
+    from poolscope.metrics.socm.result import SocmResult, WorstPair, WorstPairs
 
 Folders = tuple[str, str | None] | None
 TOO_HIGH = 1
@@ -54,6 +54,7 @@ def socm(
         bool, switch("Only the pairs of highest SOCM, whether a search confuses them or not.", "--worst-only")
     ] = False,
     group: arguments.Group = None,
+    temperature: arguments.Temperature = None,
     scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
     a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
     b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
@@ -62,6 +63,7 @@ def socm(
     threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
+    figure: Annotated[Path | None, to_figure("Draw d_μ and d_Σ of the pairs: .html, .png, .svg.")] = None,
     fail_above: Annotated[float | None, option("X", "Exit with 1 if the mean exceeds X.")] = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -86,13 +88,13 @@ def socm(
     screen = Screen(json)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
-    engine, folders = arguments.open_engine(where, options), None
+    engine, folders = arguments.open_engine(where, options, temperature), None
     if engine is None:
         if group is None and texts is not None:
             group, told = document_columns(texts, reading["column"], reading["id_column"])
             reading = {**reading, "id_column": told}
         reading = {**reading, "label_column": group}
-    first = Inputs(model, texts, reading, options, screen, cache=not no_cache)
+    first = Inputs(model, texts, reading, options, screen, cache=not no_cache, temperature=temperature)
     second = None
     if against is not None:
         second = replace(first, model=against, texts=None) if is_clouds(against) else replace(first, texts=against)
@@ -111,7 +113,8 @@ def socm(
     clouds = described.clouds
     formula = {"scale": scale, "a": a, "b": b}
     if worst_only:
-        _worst_only(clouds, top, formula, json, screen, engine, folders)
+        pairs_of_all = _worst_only(clouds, top, formula, json, screen, engine, folders)
+        _draw(pairs_of_all, figure, screen)
         return
     choice = _choice(clouds, other, pairs, neighbours, all_pairs, screen)
     settings = {**formula, **choice, "eps": eps, "seed": reading["seed"], "top": max(top, 100)}
@@ -131,6 +134,7 @@ def socm(
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
     screen.name_written(json, parquet)
+    _draw(result, figure, screen)
     if fail_above is not None and result.mean > fail_above:
         screen.print(f"mean SOCM {result.mean:.4f} is above {fail_above:g} (--fail-above)", style="red")
         raise typer.Exit(TOO_HIGH)
@@ -242,7 +246,7 @@ def _worst_only(
     screen: Screen,
     engine: Engine | None,
     folders: Folders,
-) -> None:
+) -> WorstPairs:
     from poolscope.cli.inputs import counting_progress
     from poolscope.engines import worst_with
 
@@ -256,6 +260,13 @@ def _worst_only(
     _print_worst(result.pairs, screen, "highest SOCM of all pairs, which a search may tell apart")
     share = result.evaluated / result.count
     screen.print(f"{result.evaluated:,} of {result.count:,} pairs evaluated ({share:.1%}); the rest cannot be worse.")
+    return result
+
+
+def _draw(result: SocmResult | WorstPairs, figure: Path | None, screen: Screen) -> None:
+    if figure is not None:
+        poolscope.save_figure(result.figure(), figure)
+        screen.name_written(figure)
 
 
 def _print_result(result: SocmResult, screen: Screen, *, threshold: float) -> None:

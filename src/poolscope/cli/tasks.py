@@ -215,7 +215,7 @@ def evaluate(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     repair: Annotated[Path | None, option("FILE", "A repair that `poolscope tune -o` wrote, to compare with.")] = None,
-    temperature: Annotated[float | None, option("TAU", "An attention temperature, to compare with.")] = None,
+    temperature: arguments.Temperature = None,
     pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
     json: arguments.Json = None,
     *,
@@ -238,9 +238,12 @@ def evaluate(
         screen.name_written(json)
 
 
-def _repair(file: Path | None, temperature: float | None, pooling: str | None) -> poolscope.Repair | None:
+def _repair(file: Path | None, temperature: str | None, pooling: str | None) -> poolscope.Repair | None:
+    from poolscope.repairs.temperature.rules import rule_from_words
+
     if file is None:
-        chosen = None if temperature is None and pooling is None else poolscope.Repair(temperature, pooling)
+        rule = None if temperature is None else rule_from_words(temperature)
+        chosen = None if rule is None and pooling is None else poolscope.Repair(rule, pooling)
         if chosen is not None and chosen.pooling is not None and chosen.pooling.learns:
             raise InputError(
                 f"--pooling: received {pooling!r}, which must be fitted on texts first; allowed: poolings that learn "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -369,4 +371,8 @@ def test_every_kind_draws_and_writes(tmp_path, encoder, monkeypatch):
     drawn = {row["entry"] for row in run.entries if row["figure"]}
     assert {"figure-1", "figure-2", "figure-3", "figure-4", "figure-11", "figure-17", "table-1", "appendix-j"} <= drawn
     assert (tmp_path / "out" / "figure-17" / "figure.html").stat().st_size < 1_000_000
+    with (tmp_path / "out" / "figure-17" / "numbers.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    for margin in ("d_mu", "d_sigma"):  # both histograms count all pairs of the 12 texts
+        assert sum(int(row["count"]) for row in rows if row["margin"] == margin) == 12 * 11 // 2
     assert (tmp_path / "out" / "README.md").exists()

@@ -380,7 +380,8 @@ def test_the_worst_pairs_by_search_are_a_result_too(clouds):
 
 def test_the_figure_shows_the_two_distances(clouds):
     result = socm(clouds)
-    (trace,) = result.figure().data
+    trace, means, covariances = result.figure().data
+    assert sum(means.y) == sum(covariances.x) == len(result.listed())  # the histograms are of all pairs
     assert sorted(trace.x) == sorted(result.pairs.mean_distance)
     assert sorted(trace.y) == sorted(result.pairs.covariance_distance)
     assert len(socm(clouds, keep=0, top=7).figure().data[0].x) == 7

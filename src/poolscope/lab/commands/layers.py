@@ -38,6 +38,7 @@ def layers(
         int | None,
         option("N", "SOCM over all pairs of N texts (0: no SOCM; by default up to 100, in groups).", min=0),
     ] = None,
+    temperature: arguments.Temperature = None,
     retrieval: Annotated[
         bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
     ] = False,
@@ -58,7 +59,7 @@ def layers(
     screen = Screen(json)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
-    inputs = Inputs(model, texts, reading, options, screen, default=LAYER_TEXTS)
+    inputs = Inputs(model, texts, reading, options, screen, default=LAYER_TEXTS, temperature=temperature)
     corpus = inputs.corpus(tell=True)
     settings = {"socm_texts": socm_texts, "seed": reading["seed"]}
     models = [inputs] if compare is None else [inputs, replace(inputs, model=compare)]
@@ -220,7 +221,7 @@ def _sink_lines(result: LayersResult) -> list[str]:
 
 def _best(inputs: Inputs, corpus: Texts) -> BestLayer:
     """Which layer finds best, told in one sentence."""
-    best = poolscope.best_layer(inputs.model, corpus.texts, seed=inputs.reading["seed"], **inputs.options)
+    best = poolscope.best_layer(inputs.encoder(), corpus.texts, seed=inputs.reading["seed"])
     inputs.screen.say(best.sentence)
     return best
 

@@ -52,6 +52,7 @@ def tokens(
     vocabulary: Annotated[
         str | None, option("MODEL", "Name the tokens of clouds with the tokenizer of this model.")
     ] = None,
+    temperature: arguments.Temperature = None,
     compare: Annotated[str | None, option("MODEL", "Measure a second model (or clouds, or a state) beside it.")] = None,
     state: Annotated[
         Path | None,
@@ -79,13 +80,13 @@ def tokens(
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
     request = Request(
-        inputs=Inputs(model, texts, reading, options, screen),
+        inputs=Inputs(model, texts, reading, options, screen, temperature=temperature),
         layers=arguments.parse_layers(layers),
         group_by=group_by,
         max_types=max_types,
         vocabulary=vocabulary,
         settings={"min_count": min_count, "seed": reading["seed"]},
-        engine=arguments.open_engine(where, options),
+        engine=arguments.open_engine(where, options, temperature),
     )
     if request.engine is not None and state is not None and is_model(model):
         raise InputError("--state keeps a run of this process; received an engine too. Leave out one of the two.")
@@ -176,7 +177,10 @@ class Request:
         measured = {"layers": self.layers, "group_by": self.group_by, "max_types": self.max_types}
         reading = {name: value for name, value in self.inputs.reading.items() if name != "seed"}
         applies = (
-            ({_MODEL}, {"TEXTS": self.inputs.texts, **reading, **self.inputs.options}),
+            (
+                {_MODEL},
+                {"TEXTS": self.inputs.texts, "temperature": self.inputs.temperature, **reading, **self.inputs.options},
+            ),
             ({_MODEL, _CLOUDS}, measured),
             ({_CLOUDS}, {"vocabulary": self.vocabulary}),
         )

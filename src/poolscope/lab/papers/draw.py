@@ -138,11 +138,10 @@ def points(
     across: str,
     along: str,
     panel: str = "model",
-    colour: str | None = None,
     by: str | None = None,
     size: float = 4,
 ) -> Any:
-    """Points in a panel a model: coloured by a number (with histograms on both margins), or by a name."""
+    """Points in a panel a model, coloured by a name."""
     go = require("plotly.graph_objects", "report")
     known = [row for row in rows if row.get(x) is not None and row.get(y) is not None]
     panels = _values(known, panel) or [""]
@@ -153,10 +152,7 @@ def points(
         for group_number, group in enumerate(groups):
             members = [row for row in own if by is None or row[by] == group]
             look: dict[str, Any] = {"size": [row.get("size", size) for row in members]}
-            if colour is not None:
-                look |= {"color": [row[colour] for row in members], "coloraxis": "coloraxis"}
-            else:
-                look |= {"color": COLOURS[group_number % len(COLOURS)], "symbol": _MARKS[group_number % len(_MARKS)]}
+            look |= {"color": COLOURS[group_number % len(COLOURS)], "symbol": _MARKS[group_number % len(_MARKS)]}
             trace = go.Scatter(
                 x=[row[x] for row in members],
                 y=[row[y] for row in members],
@@ -168,31 +164,10 @@ def points(
                 showlegend=by is not None and number == 1,
             )
             figure.add_trace(trace, 1, number)
-        if colour is not None:
-            _add_margins(figure, own, x, y, number)
     style(figure, title=title, width=_PANEL * len(panels) + _SIDES + 100, height=_HEIGHT)
-    if colour is not None:
-        figure.update_layout(coloraxis={"colorscale": _SCALE, "colorbar": {"title": {"text": colour}}})
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
     return figure
-
-
-def _add_margins(figure: Any, rows: Sequence[Row], x: str, y: str, column: int) -> None:
-    """Histograms of both numbers along the edges of a panel, as thin lines inside it."""
-    import numpy as np
-
-    go = require("plotly.graph_objects", "report")
-    ends = [(min(row[name] for row in rows), max(row[name] for row in rows)) for name in (x, y)]
-    for name, upright in ((x, False), (y, True)):
-        counts, edges = np.histogram([row[name] for row in rows], bins=30)
-        centres = (edges[1:] + edges[:-1]) / 2
-        low, high = ends[0] if upright else ends[1]
-        heights = high + (high - low or 1.0) * 0.25 * counts / max(counts.max(), 1)
-        places = (heights, centres) if upright else (centres, heights)
-        line = {"color": GREY, "width": 1, "shape": "hv" if not upright else "vh"}
-        trace = go.Scatter(x=places[0], y=places[1], mode="lines", line=line, showlegend=False, hoverinfo="skip")
-        figure.add_trace(trace, 1, column)
 
 
 def bars(

@@ -30,6 +30,7 @@ from poolscope.lab.papers.quality import model_scores, over_models, quality, qua
 from poolscope.lab.papers.sources import DATA_SETS
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import SocmFormula
+from poolscope.metrics.socm.plane import MARGINS, Margin, Plane, plane_figure
 from poolscope.numbers.intervals import (
     Estimate,
     mean_estimate,
@@ -51,6 +52,7 @@ EXAMPLE = (
 _POINTS = 2_000  # pairs of a scatter
 _NEAR = 0.25  # d_μ of two means at a cosine of 1/2; the same share of the range of d_Σ
 _AVERAGE = "Avg. SOCM"
+_PARTS = ("edges", "counts")  # of a histogram
 
 
 # -- kinds of measurement -----------------------------------------------------------------------------------------
@@ -98,12 +100,14 @@ def pair_averages(material: Material) -> Outcome:
         "means_differ_clouds_differ": float((~near & wide).mean()),
         "means_differ_clouds_alike": float((~near & ~wide).mean()),
     }
-    drawn = np.random.default_rng(material.seed).permutation(len(pairs))[:_POINTS]
+    columns = np.column_stack([pairs.mean_distance, pairs.covariance_distance, pairs.socm])
+    plane = Plane.of(columns, most=_POINTS)
     arrays: dict[str, NDArray[Any]] = {
         "i": pairs.i.astype(np.int32),
         "j": pairs.j.astype(np.int32),
         "socm": pairs.socm.astype(np.float32),
-        "points": np.column_stack([pairs.mean_distance, pairs.covariance_distance, pairs.socm])[drawn],
+        "points": plane.pairs,
+        **{f"{name} {part}": getattr(margin, part) for name, margin in plane.margins.items() for part in _PARTS},
     }
     return Outcome([row], arrays)
 
@@ -235,13 +239,33 @@ def _flat(name: str, estimate: Estimate) -> Row:
     return {name: estimate.value, **ends}
 
 
-def _scatter(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
-    return [
-        {"model": cell.model, "data": cell.data, "x": x, "y": y, "SOCM": value}
-        for cell, outcome in outcomes.items()
-        if "points" in outcome.arrays
-        for x, y, value in outcome.arrays["points"].tolist()
-    ]
+def _plane_rows(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """Pairs that are drawn, and the histograms of all pairs."""
+    found: list[Row] = []
+    for cell, outcome in outcomes.items():
+        if "points" not in outcome.arrays:
+            continue
+        place = {"model": cell.model, "data": cell.data}
+        found += [{**place, "x": x, "y": y, "SOCM": value} for x, y, value in outcome.arrays["points"].tolist()]
+        for name in MARGINS:
+            edges, counts = (outcome.arrays[f"{name} {part}"].tolist() for part in _PARTS)
+            bins = zip(edges, edges[1:], counts, strict=False)
+            found += [{**place, "margin": name, "from": low, "to": high, "count": count} for low, high, count in bins]
+    return found
+
+
+def _draw_planes(rows: Sequence[Row]) -> Any:
+    planes = {}
+    for model in dict.fromkeys(row["model"] for row in rows if "SOCM" in row):
+        own = [row for row in rows if row["model"] == model]
+        pairs = np.array([[row[name] for name in ("x", "y", "SOCM")] for row in own if "SOCM" in row])
+        margins = []
+        for name in MARGINS:
+            bins = [row for row in own if row.get("margin") == name]
+            edges = np.array([*(row["from"] for row in bins), bins[-1]["to"]])
+            margins.append(Margin(edges, np.array([row["count"] for row in bins])))
+        planes[model] = Plane(pairs, *margins)
+    return plane_figure(planes, title="Pairs of texts")
 
 
 def _cases(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
@@ -388,9 +412,9 @@ PAPER = Paper(
             "figure-17",
             "d_μ and d_Σ of pairs of texts, coloured by SOCM",
             (_WIKI,),
-            follow=_scatter,
-            draw=partial(draw.points, x="x", y="y", colour="SOCM", title="Pairs of texts", across="d_μ", along="d_Σ"),
-            differs=f"{_POINTS:,} pairs a model are drawn, not all of them.",
+            follow=_plane_rows,
+            draw=_draw_planes,
+            differs=f"{_POINTS:,} pairs a model are drawn as points; the histograms are of all.",
         ),
         _table(1, "wiki", "Average SOCM on Wikipedia sentences"),
         Entry(

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError, whole_number
+from poolscope.metrics.socm.plane import Plane, plane_figure
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval, RegressionEstimate
 from poolscope.results import Result, bulk, key, origin, plain, transient, with_provenance
-from poolscope.show.charts import COLOURS, dots, panel
 
 PAIR_SCHEMA = pa.schema(
     [("i", pa.int64()), ("j", pa.int64()), ("d_mu", pa.float64()), ("d_sigma", pa.float64()), ("socm", pa.float64())]
@@ -38,6 +38,7 @@ PAIR_WORDS = {
     "text_i": "text A",
     "text_j": "text B",
 }
+_MOST_POINTS = 2_000  # of a figure: a page with more gets slow
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 
 
@@ -95,6 +96,12 @@ class PairColumns:
     def to_table(self) -> pa.Table:
         """One row a pair: i, j, d_mu, d_sigma, socm."""
         return pa.table(list(vars(self).values()), schema=PAIR_SCHEMA)
+
+    def figure(self, name: str) -> Any:
+        """d_μ against d_Σ, coloured by SOCM, with both histograms."""
+        columns = np.column_stack([self.mean_distance, self.covariance_distance, self.socm])
+        title = "Means (→ unlike) and covariances (↑ unlike) of pairs"
+        return plane_figure({name: Plane.of(columns, most=_MOST_POINTS)}, title=title)
 
     def take(self, rows: Any) -> PairColumns:
         """The pairs of these rows."""
@@ -351,7 +358,7 @@ class SocmResult(Result):
 
     def figure(self) -> Any:
         """d_μ against d_Σ of the pairs: high and left is what averaging hides."""
-        return pairs_figure({self.kind: self})
+        return self.listed().figure(self.kind)
 
     def _histogram(self) -> LogHistogram:
         if self.distribution is None:
@@ -391,39 +398,4 @@ class WorstPairs(Result):
 
     def figure(self) -> Any:
         """d_μ against d_Σ of the pairs: high and left is what averaging hides."""
-        columns = PairColumns.of(self.pairs)
-        return _plane({f"the {len(self.pairs):,} worst": (columns.mean_distance, columns.covariance_distance)})
-
-
-# -- the figure -------------------------------------------------------------------------------------------------------
-
-# Figure of SOCM: the two distances of every pair, in which high and left is what averaging hides.
-
-_MOST_POINTS = 1500  # of one colour: a page with more gets slow
-
-
-def pairs_figure(results: Mapping[str, SocmResult]) -> Any:
-    """d_μ against d_Σ of the pairs that were looked at, thinned, one colour a name."""
-    sides = {}
-    for name, result in results.items():
-        pairs = result.listed()
-        shown = pairs.take(np.random.default_rng(0).permutation(len(pairs))[:_MOST_POINTS])
-        sides[name] = (shown.mean_distance, shown.covariance_distance)
-    return _plane(sides)
-
-
-def _plane(sides: Mapping[str, tuple[Array, Array]]) -> Any:
-    """Both distances of pairs, one colour a name."""
-    hover, from_zero = "d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}<extra></extra>", {"rangemode": "tozero"}
-    return panel(
-        *(
-            dots(means, covariances, name, COLOURS[number % len(COLOURS)], hover)
-            for number, (name, (means, covariances)) in enumerate(sides.items())
-        ),
-        title="Means (→ unlike) and covariances (↑ unlike) of pairs",
-        across="d<sub>μ</sub>, distance of the means",
-        along="d<sub>Σ</sub>, distance of the covariances",
-        height=480,
-        x=from_zero,
-        y=from_zero,
-    )
+        return PairColumns.of(self.pairs).figure(f"the {len(self.pairs):,} worst")

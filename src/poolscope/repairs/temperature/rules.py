@@ -245,6 +245,36 @@ def as_rule(tau: Any) -> TemperatureRule:
     return ByFunction(tau) if callable(tau) else Constant(tau)
 
 
+def rule_from_words(words: str) -> TemperatureRule:
+    """The rule that an option names: a number, log:τ, yarn:rate, or one of these for each role.
+
+    >>> rule_from_words("0.8"), rule_from_words("query=1,document=yarn:0.01")
+    (Constant(tau=0.8), ByRole(query=Constant(tau=1.0), document=YarnLike(rate=0.01)))
+    """
+    roles = dict(part.partition("=")[::2] for part in words.split(","))
+    if set(roles) == set(ROLES):
+        return ByRole(**{role: rule_from_words(roles[role]) for role in ROLES})
+    kind, _, number = words.rpartition(":")
+    makes = _NAMED.get(kind)
+    try:
+        value = float(number)
+    except ValueError:
+        makes = None
+    if makes is None:
+        raise InputError(
+            f"--temperature {words} is no rule. Write a number such as 0.8, log:5, yarn:0.01, or two of them apart: "
+            f"query=1,document=0.8."
+        )
+    return makes(value)
+
+
+_NAMED: dict[str, Callable[[float], TemperatureRule]] = {
+    "": Constant,
+    LogLength.kind: LogLength,
+    YarnLike.kind: YarnLike,
+}
+
+
 def rule_from_dict(values: Mapping[str, Any]) -> TemperatureRule:
     """The rule that `to_dict` wrote."""
     fields = dict(values)

@@ -225,7 +225,7 @@ def keep_rule(model: Any, tau: Any) -> Applied:
     kept = rule.to_dict()  # refuses what cannot be saved, before anything is changed
     check_savable(model)
     first = _first_module(model)
-    applied = _apply(model, rule)
+    applied = run_at(model, rule)
     for part in outermost_models(model).values():
         setattr(part.config, CONFIG_KEY, kept)
     if first is not None:
@@ -243,7 +243,7 @@ def apply_saved(model: Any) -> Applied:
             f"model: received a {type(model).__name__} whose configuration keeps no temperature rule, or parts of it "
             f"different ones; needed: one that was saved after poolscope.repairs.keep_rule(model, tau)."
         )
-    return _apply(model, rule_from_dict(first))
+    return run_at(model, rule_from_dict(first))
 
 
 def _first_module(model: Any) -> Any | None:
@@ -259,7 +259,8 @@ def _first_module(model: Any) -> Any | None:
     return first
 
 
-def _apply(model: Any, rule: TemperatureRule) -> Applied:
+def run_at(model: Any, rule: TemperatureRule) -> Applied:
+    """Run a loaded model, or an encoder, by a rule from now on; nothing is saved with it."""
     with tempscale(model, rule) as applied:  # all the checks, before anything is changed for good
         pass
     for _, part in text_models(model):
