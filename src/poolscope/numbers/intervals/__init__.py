@@ -63,6 +63,7 @@ from poolscope.numbers.intervals.units import (
     Units,
     chosen_units,
     not_by_documents,
+    query_units,
     too_few,
 )
 
@@ -97,6 +98,7 @@ __all__ = [
     "paired_difference",
     "percentile_interval",
     "population_of_pairs",
+    "query_units",
     "rate_difference",
     "ratio_estimate",
     "regression_estimate",

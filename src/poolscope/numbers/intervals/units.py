@@ -91,6 +91,30 @@ def chosen_units(count: int, documents: ArrayLike | Units | None = None, *, each
     return Units("documents" if len(first) < count else each, number[of.ravel()])
 
 
+def query_units(
+    relevant: Index, marks: Index, documents: ArrayLike | None = None, *, queries: int | None = None
+) -> Units:
+    """The unit of each query of a search: the document of a relevant text, or that text where none is known.
+
+    relevant (m × 2): query and text, from 0; of `queries` those without one stand by themselves. marks (m): those of
+    the texts of these rows; of several relevant texts that with the smallest mark decides, so that it is no matter of
+    order.
+
+    >>> pairs = np.array([[0, 2], [1, 0], [2, 1]])
+    >>> query_units(pairs, np.arange(3), ["a", "b", "a"]).of.tolist(), query_units(pairs, np.arange(3)).name
+    ([0, 0, 1], 'queries')
+    """
+    order = np.lexsort((marks, relevant[:, 0]))
+    asked, place = np.unique(relevant[order, 0], return_index=True)
+    first = relevant[order[place], 1]
+    names = np.unique(first if documents is None else np.asarray(documents)[first], return_inverse=True)[1].ravel()
+    count = len(asked) if queries is None else queries
+    of = np.arange(count) + len(names)
+    of[asked if queries is not None else slice(None)] = names
+    units = chosen_units(count, of, each="queries")
+    return replace(units, name="texts") if documents is None and units.name == "documents" else units
+
+
 def not_by_documents(estimate: Estimate, units: Units) -> Estimate:
     """The estimate without its interval where the unit is the document, which its interval cannot go by.
 
