@@ -237,3 +237,44 @@ def test_threads_move_no_number(name):
         with threads.threadpool_limits(count):
             found.append(MEASURES[name](texts, [f"t{k}" for k in range(len(texts))]))
     assert moved(*found) == []
+
+
+# -- the unit of every interval ---------------------------------------------------------------------------------------
+
+
+def units_of(content, place: str = "") -> dict[str, str]:
+    """The unit of every interval of a result by its place in it."""
+    if isinstance(content, dict):
+        if {"low", "high", "level"} <= content.keys():
+            return {place: content["unit"]}
+        parts = [units_of(value, f"{place}.{key}") for key, value in content.items()]
+    elif isinstance(content, list):
+        parts = [units_of(value, f"{place}[{number}]") for number, value in enumerate(content)]
+    else:
+        return {}
+    return {key: value for part in parts for key, value in part.items()}
+
+
+BY_DOCUMENTS = {
+    "cone": lambda texts, groups: cone(means(texts), groups=groups),
+    "scores": lambda texts, groups: score_distribution(means(texts), texts=texts, groups=groups),
+    "norms": lambda texts, groups: norms(means(texts) * np.arange(1, len(texts) + 1)[:, None], groups=groups),
+    "spectrum": lambda texts, groups: spectrum(means(texts), groups=groups),
+    "neighbourhood": lambda texts, groups: neighbourhood(means(texts), groups=groups),
+    "query scores": lambda texts, groups: query_scores(*search(texts), false_hits=0.05, groups=groups),
+    "confusion": lambda texts, groups: poolscope.confusion(clouds_of(texts, None), groups=groups, false_hits=0.05),
+    "socm": lambda texts, groups: socm(clouds_of(texts, None), groups=groups),
+    "retrieval by length": lambda texts, groups: retrieval_by_length(
+        *search(texts), [len(text.split()) for text in texts], bins=2, min_texts=10, groups=groups
+    ),
+    "audit": lambda texts, groups: poolscope.audit(encode, texts, groups=groups),
+}
+
+
+@pytest.mark.parametrize("name", BY_DOCUMENTS)
+def test_documents_are_the_unit_of_every_interval_where_they_are_known(name):
+    texts = corpus(160)
+    groups = [f"d{k // 2}" for k in range(len(texts))]
+    found = units_of(plain(BY_DOCUMENTS[name](texts, groups).to_dict()))
+    assert found
+    assert {place: unit for place, unit in found.items() if unit != "documents"} == {}

@@ -8,8 +8,6 @@ from poolscope.numbers.intervals import (
     CORPUS,
     ONE_PLACE,
     POPULATION,
-    _least_squares,
-    _mean_of_units,
     chosen_units,
     corpus_interval,
     difference_of_means,
@@ -25,6 +23,8 @@ from poolscope.numbers.intervals import (
     sign_flip_p,
     unit_jackknife,
 )
+from poolscope.numbers.intervals.slopes import _least_squares
+from poolscope.numbers.intervals.student import mean_of_units
 
 
 def all_pair_values(effects: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -233,7 +233,7 @@ def test_a_mean_over_documents_of_one_size_is_students_t_of_their_means():
 def test_the_closed_form_of_a_mean_is_least_squares_with_errors_by_unit():
     values, of = chunked(np.random.default_rng(2), 14, spread=1.0)
     _, variances, freedoms = _least_squares(np.ones((len(values), 1)), values, of)
-    fit = _mean_of_units(np.bincount(of, values), np.bincount(of).astype(float))
+    fit = mean_of_units(np.bincount(of, values), np.bincount(of).astype(float))
     assert fit.error**2 == pytest.approx(variances[0], rel=1e-9)
     assert fit.freedom == pytest.approx(freedoms[0], rel=1e-9)
 

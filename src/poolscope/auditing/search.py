@@ -24,6 +24,7 @@ from poolscope.encoders.pooling import TextPooling
 from poolscope.evaluation.outcome import Block, Judgements, Outcome
 from poolscope.machine import available_memory
 from poolscope.numbers import Array, Index
+from poolscope.numbers.intervals import query_units
 from poolscope.numbers.maxsim import UnitTokens, ordinary_tokens, unit_tokens
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import marks_of
@@ -133,14 +134,13 @@ class Search:
 
     @cached_property
     def units(self) -> Index:
-        """The unit of each query: the document of its first relevant text, or that text where none is known.
+        """The unit of each query: the document of a relevant text, or that text where none is known.
 
         Units are numbered by the words of their queries, so that nothing depends on the order of texts or queries.
         """
-        first = np.unique(self.judgements.relevant[:, 0], return_index=True)[1]
-        text = self.judgements.relevant[first, 1]
-        group = self.first_equal[text] if self.documents is None else self.documents[text]
-        unit = np.unique(group, return_inverse=True)[1].ravel()
+        relevant = self.judgements.relevant
+        marks = marks_of([self.texts[k] for k in relevant[:, 1]], seed=self.seed)
+        unit = query_units(relevant, marks, self.first_equal if self.documents is None else self.documents).of
         marks = np.full(int(unit.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(marks, unit, marks_of(list(self.queries), seed=self.seed))
         return np.asarray(np.argsort(np.argsort(marks, kind="stable"))[unit])

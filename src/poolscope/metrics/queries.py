@@ -17,10 +17,10 @@ from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import (
     Estimate,
     Units,
-    chosen_units,
     jackknife_interval,
     left_out_share,
     mean_estimate,
+    query_units,
     score_text,
     share_estimate,
     too_few,
@@ -164,7 +164,7 @@ def query_scores(
     judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
     pairs = _Pairs(rows[kept], held, judged, named, kept, groups)
     (right, wrong), sums = pairs.tallied()
-    units = _units(judged, groups)
+    units = query_units(judged, row_marks(held[judged[:, 1]]), groups)
     cut, recall, precision, passing = _kept(right, wrong, units, false_hits)
     return QueryScores(
         queries=len(kept),
@@ -240,13 +240,6 @@ class _Pairs:
                 tables[number, here] = counted.reshape(-1, _BINS)
                 sums[number, here] = np.where(kind, cosines, 0).sum(axis=1, dtype=np.float64)
         return tables, sums
-
-
-def _units(judged: NDArray[Any], groups: ArrayLike | None) -> Units:
-    """The unit of each query: the document of its first relevant text, or that text where none is known."""
-    first = judged[np.unique(judged[:, 0], return_index=True)[1], 1]
-    units = chosen_units(len(first), first if groups is None else np.asarray(groups)[first], each="queries")
-    return replace(units, name="texts") if groups is None and units.name == "documents" else units
 
 
 def _mean_over_queries(sums: Array, counts: Array, units: Units) -> Estimate:

@@ -103,7 +103,7 @@ def tells(names: Sequence[str]) -> bool:
     return 1 < len(counts) < len(names)
 
 
-def checked_groups(groups: Sequence[Any], texts: int) -> list[str]:
+def checked_groups(groups: Sequence[Any] | NDArray[Any], texts: int) -> list[str]:
     """One name a text."""
     names = [str(name) for name in groups]
     if len(names) != texts:

@@ -26,6 +26,7 @@ def crowding(search: Search) -> Symptom | None:
             search.lengths,
             truncated=search.truncated,
             k=search.k,
+            groups=search.documents,
             shuffles=int(np.clip(_PLACES // len(search.texts), _FEWEST, SHUFFLES)),
             seed=search.seed,
         )

@@ -29,6 +29,7 @@ from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, posi
 from poolscope.metrics.length.shift import SemanticShift, semantic_shift
 from poolscope.show.charts import short_name
 from poolscope.texts import Pairs
+from poolscope.texts.groups import groups_of_ids
 
 _Part = TypeVar("_Part")
 
@@ -190,7 +191,7 @@ def length_report(
     if pairs is not None:
         asking = _query_encoder(model, encoder, options)
         known = measured if list(pairs.documents.texts) == list(texts) else None
-        parts |= _search(encoder, asking, pairs, known, settings, progress, notes)
+        parts |= _search(encoder, asking, pairs, known, groups, settings, progress, notes)
     return LengthReport(
         profile=profile,
         model=measured.card.to_dict(),
@@ -261,25 +262,37 @@ def _search(
     asking: TokenEncoder,
     pairs: Pairs,
     known: MeasuredTexts | None,
+    groups: Sequence[Any] | None,
     settings: Mapping[str, Any],
     progress: Progress | None,
     notes: list[str],
 ) -> dict[str, Any]:
-    """Who wins a search, and from where; `known`: the documents, where they are the texts that were measured."""
+    """Who wins a search, and from where; `known`: the documents, where they are the texts that were measured, of which
+    `groups` are.
+    """
     relevant = pairs.index if pairs.labels is None else pairs.index[pairs.labels > 0]
     queries = measure_texts(asking, pairs.queries.texts, progress=progress)
     documents = measure_texts(encoder, pairs.documents.texts, progress=progress) if known is None else known
     relevant = np.unique(relevant, axis=0)
+    groups = groups_of_ids(pairs.documents.ids) if known is None else groups
     retrieval = _attempt(
         "Retrieval by length was",
         lambda: retrieval_by_length(
-            queries.vectors, documents.vectors, relevant, documents.lengths, truncated=documents.truncated, **settings
+            queries.vectors,
+            documents.vectors,
+            relevant,
+            documents.lengths,
+            truncated=documents.truncated,
+            groups=groups,
+            **settings,
         ),
         notes,
     )
     position = _attempt(
         "The position of an answer was",
-        lambda: position_probe(encoder, pairs, query_encoder=asking, seed=settings["seed"], progress=progress),
+        lambda: position_probe(
+            encoder, pairs, query_encoder=asking, groups=groups, seed=settings["seed"], progress=progress
+        ),
         notes,
     )
     return {"retrieval": retrieval, "position": position}

@@ -20,10 +20,12 @@ from poolscope.errors import InputError
 from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel, Series, length_bins, row_panels, table_rows
 from poolscope.numbers.intervals import (
     Estimate,
+    Units,
     chosen_units,
     difference_of_means,
     mean_estimate,
     paired_difference,
+    query_units,
     share_estimate,
     with_floor,
 )
@@ -140,7 +142,7 @@ def retrieval_by_length(
     k: int = 10,
     truncated: ArrayLike | None = None,
     counted: ArrayLike | None = None,
-    groups: Sequence[Any] | None = None,
+    groups: Sequence[Any] | NDArray[Any] | None = None,
     shuffles: int = SHUFFLES,
     seed: int = 0,
 ) -> LengthRetrieval:
@@ -149,8 +151,9 @@ def retrieval_by_length(
     queries (m × d), documents (N × d), relevant: (query, document) positions, lengths of the documents (N) and, where
     known, how many tokens were cut off each (`truncated`): the shortest and the longest fifth go by the whole length,
     bins by what the model saw. `counted`: rows of `relevant` whose ranks count (None: all); the others are no wrong
-    answers either. `groups`: what each document is a chunk of, where known. Intervals are over queries; floors come
-    from shuffling the lengths among the documents, whole groups at a time.
+    answers either. `groups`: what each document is a chunk of, where known; intervals are then over these (of the
+    first document that answers a query). Floors come from shuffling the lengths among the documents, whole groups at a
+    time.
     """
     ranking = rank_documents(queries, documents, relevant, k=k)
     count = len(np.asarray(documents))
@@ -159,7 +162,10 @@ def retrieval_by_length(
         raise InputError(f"documents: received {count} for the first k = {k} places; more documents than k are needed.")
     by_bin = length_bins(seen, bins, min_texts=min_texts)
     orders = _shuffles(np.asarray(documents), groups, shuffles, seed)
-    tally = _Tally(ranking, count, orders, counted=counted)
+    names = None if groups is None else checked_groups(groups, count)
+    judged = np.stack([ranking.query, ranking.document], axis=1)
+    units = query_units(judged, row_marks(np.asarray(documents)[ranking.document]), names, queries=ranking.queries)
+    tally = _Tally(ranking, count, orders, units, counted=counted)
     whole = seen if truncated is None else seen + as_lengths(truncated, count, "truncated")
     low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])
     short, long = whole <= low, whole >= high
@@ -170,7 +176,7 @@ def retrieval_by_length(
         )
     elif not tally.answers:
         unjudged = f"none of the first {k} places is taken by a document that is not relevant"
-    gap = difference_of_means(tally.hits(short), tally.hits(long), each="queries")
+    gap = tally.gap(short, long)
     sets = [*(by_bin.of == number for number in range(len(by_bin.labels))), short, long]
     above = wrong_above(queries, documents, relevant, np.stack(sets, axis=1))
     costs = [tally.cost(member, above[0], above[1][:, number]) for number, member in enumerate(sets)]
@@ -190,7 +196,7 @@ def retrieval_by_length(
 
 
 def _shuffles(
-    documents: NDArray[Any], groups: Sequence[Any] | None, shuffles: int, seed: int
+    documents: NDArray[Any], groups: Sequence[Any] | NDArray[Any] | None, shuffles: int, seed: int
 ) -> list[NDArray[np.int64]]:
     """Which document comes to the place of each, in every shuffle; drawn in the order of their marks."""
     order = np.argsort(row_marks(documents), kind="stable")
@@ -207,9 +213,15 @@ class _Tally:
     """Relevant documents, ranked among the others, and answers that are not relevant, to be counted by document set."""
 
     def __init__(
-        self, ranking: Ranking, documents: int, orders: Sequence[NDArray[np.int64]], *, counted: ArrayLike | None
+        self,
+        ranking: Ranking,
+        documents: int,
+        orders: Sequence[NDArray[np.int64]],
+        units: Units,
+        *,
+        counted: ArrayLike | None,
     ) -> None:
-        self.ranking = ranking
+        self.ranking, self.units = ranking, units
         self._counted = np.ones(len(ranking.query), bool)
         if counted is not None:
             self._counted = np.isin(np.arange(len(ranking.query)), counted)
@@ -228,8 +240,22 @@ class _Tally:
         return int(self._wrong.sum())
 
     def hits(self, member: NDArray[np.bool_]) -> Array:
-        """Found within the first k, one number a query with a relevant document in the set."""
+        """Found within the first k, one number a query; NaN for queries without a relevant document in the set."""
         return self._by_query(member, self._worth(np.ones(self.k)))
+
+    def gap(self, short: NDArray[np.bool_], long: NDArray[np.bool_]) -> Estimate:
+        """The hits of one set minus those of another."""
+        sides = self.hits(short), self.hits(long)
+        known = [~np.isnan(side) for side in sides]
+        values = [side[mark] for side, mark in zip(sides, known, strict=True)]
+        if self.units.name == "queries":
+            return difference_of_means(*values, each="queries")
+        of = [self.units.of[mark] for mark in known]
+        return difference_of_means(*values, *of, each=self.units.name)
+
+    def mean(self, values: Array) -> Estimate:
+        """The mean over queries; NaN are left out."""
+        return _over_queries(values, self.units)
 
     def cost(self, member: NDArray[np.bool_], above: NDArray[np.int64], inside: NDArray[np.int64]) -> Estimate:
         """What the set takes from relevant documents outside it. `above`: wrong documents at or above each, `inside`:
@@ -242,28 +268,26 @@ class _Tally:
 
         drawn = stats.hypergeom.sf(above - self.k, wrong[query], above, own[query])
         gain = (above - inside < self.k) - drawn
-        changes = self._by_query(~member, gain)
-        if not len(changes):
-            return Estimate(None)
-        return mean_estimate(changes, each="queries")
+        return self.mean(self._by_query(~member, gain))
 
     def row(self, label: str, member: NDArray[np.bool_], cost: Estimate) -> RetrievalRow:
         """Everything of one set of documents."""
         places = np.arange(1, self.k + 1)
         expected = self._expected(member)
-        shares = self._shares(member)
-        share = _over_queries(shares)
+        shares, hits = self._shares(member), self.hits(member)
+        share = self.mean(shares)
         # Where all of the first k are relevant for every query, there is nothing to share out, and no chance to show.
-        orders = self._orders if len(shares) else []
-        chance = np.array([self._shares(member[order]).mean() for order in orders]) / (expected or np.nan)
+        orders = [] if share.value is None else self._orders
+        chance = np.array([np.nanmean(self._shares(member[order])) for order in orders]) / (expected or np.nan)
+        found = ~np.isnan(hits)
         return RetrievalRow(
             label=label,
             documents=int(member.sum()),
-            queries=len(self.hits(member)),
-            hit=share_estimate(self.hits(member)),
-            ndcg=_over_queries(self._by_query(member, self._worth(1 / discount(places)))),
-            mrr=_over_queries(self._by_query(member, self._worth(1 / places))),
-            rank=_over_queries(self._by_query(member, self.alone.rank)),
+            queries=int(found.sum()),
+            hit=share_estimate(hits[found], units=self.units.among(found)),
+            ndcg=self.mean(self._by_query(member, self._worth(1 / discount(places)))),
+            mrr=self.mean(self._by_query(member, self._worth(1 / places))),
+            rank=self.mean(self._by_query(member, self.alone.rank)),
             share=share,
             expected=expected,
             ratio=with_floor(share.scaled(1 / expected) if expected > 0 else Estimate(None), chance),
@@ -275,10 +299,10 @@ class _Tally:
         return over_places(by_place, self.alone.above, self.alone.ties) / self.alone.ties
 
     def _shares(self, member: NDArray[np.bool_]) -> Array:
-        """Share of the set among the answers that are not relevant, one number a query that has such answers."""
+        """Share of the set among the answers that are not relevant, one number a query; NaN where it has none."""
         answers = self._wrong.sum(axis=1)
         inside = (member[self.ranking.top] & self._wrong).sum(axis=1)
-        return np.asarray(inside[answers > 0] / answers[answers > 0])
+        return np.asarray(np.divide(inside, answers, out=np.full(len(answers), np.nan), where=answers > 0))
 
     def _expected(self, member: NDArray[np.bool_]) -> float:
         """Its share among all documents that are not relevant, mean over the queries that have such; 0 for none."""
@@ -288,12 +312,12 @@ class _Tally:
         return float(((member.sum() - own)[counted] / others[counted]).mean()) if counted.any() else 0.0
 
     def _by_query(self, member: NDArray[np.bool_], values: Array) -> Array:
-        """Mean of the values of a query's relevant documents in the set; queries without one are left out."""
+        """Mean of the values of a query's relevant documents in the set; NaN for queries without one."""
         inside = member[self.ranking.document] & self._counted
         owners = self.ranking.query[inside]
         counts = np.bincount(owners, minlength=self.ranking.queries)
         sums = np.bincount(owners, values[inside], self.ranking.queries)
-        return np.asarray(sums[counts > 0] / counts[counts > 0])
+        return np.asarray(np.divide(sums, counts, out=np.full(len(counts), np.nan), where=counts > 0))
 
 
 # -- position -----------------------------------------------------------------------------------------------------
@@ -365,6 +389,7 @@ def position_probe(
     segment: int | None = None,
     longest: int | None = None,
     query_encoder: TokenEncoder | None = None,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> PositionProbe:
@@ -374,7 +399,8 @@ def position_probe(
     quarter of the whole), the document as many as the model's limit allows, at most 512 and at most `longest`, which
     is without what the model adds (None: the longest document of the pairs; what happens in longer ones happens to
     none of them). The filler is the same at all places. Queries are left out whose document is shorter
-    than the segment, or whose other documents together are shorter than the filler. Encodes queries × (places + 1)
+    than the segment, or whose other documents together are shorter than the filler. `groups`: what each document is
+    a chunk of, where known. Encodes queries × (places + 1)
     documents.
     """
     if len(positions) < 2 or any(not 0 <= place <= 1 for place in positions):
@@ -413,6 +439,8 @@ def position_probe(
     # All at once: batches of equal length, and no core waits between the places.
     encoded = unit_rows(inputs.encode([*fillers, *held], progress=progress), "documents").astype(np.float64)
     foils, *placed = np.split(encoded, len(positions) + 1)
+    names = None if groups is None else [checked_groups(groups, len(documents))[d] for _, d in usable]
+    chosen = chosen_units(len(usable), names, each="queries")
     rows: list[SegmentRow] = []
     base: tuple[Array, Array] | None = None
     without = units @ foils.T
@@ -420,7 +448,7 @@ def position_probe(
         similarity = np.einsum("ij,ij->i", units, vectors)
         rank = 1.0 + ((without > similarity[:, None]) & foreign).sum(axis=1)
         base = base or (similarity, rank)
-        rows.append(segment_row(place, similarity, rank, base))
+        rows.append(segment_row(place, similarity, rank, base, chosen))
     cost = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
     unrelated = float(without[foreign].mean()) if foreign.any() else 0.0
@@ -476,18 +504,19 @@ def _inserted(filler: Ids, segment: Ids, place: float) -> Ids:
     return np.concatenate([rest[:at], segment, rest[at:]])
 
 
-def segment_row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array]) -> SegmentRow:
+def segment_row(place: float, similarity: Array, rank: Array, base: tuple[Array, Array], units: Units) -> SegmentRow:
     """A place from the similarities and ranks of all queries, and both at the first place."""
     return SegmentRow(
         position=place,
-        similarity=_over_queries(similarity),
-        rank=_over_queries(rank),
-        first=_over_queries((rank == 1).astype(np.float64)),
-        change=_over_queries(similarity - base[0]),
-        rank_change=paired_difference(base[1], rank).change,
+        similarity=_over_queries(similarity, units),
+        rank=_over_queries(rank, units),
+        first=share_estimate((rank == 1).astype(np.float64), units=units),
+        change=_over_queries(similarity - base[0], units),
+        rank_change=paired_difference(base[1], rank, units).change,
     )
 
 
-def _over_queries(values: Array) -> Estimate:
-    """Mean over queries with its interval; no value for none."""
-    return mean_estimate(values, each="queries")
+def _over_queries(values: Array, units: Units) -> Estimate:
+    """Mean over queries with its interval over units; NaN are left out, and there is no value for none."""
+    known = ~np.isnan(values)
+    return mean_estimate(values[known], units.among(known))
