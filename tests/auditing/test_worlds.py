@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -81,6 +83,9 @@ def test_a_search_that_finds_all_needs_no_repair(world):
     texts, _ = world
     found = audit(bag_of_words, texts, queries={text: str(k) for k, text in enumerate(texts)})
     assert found.decision.kind == "nothing"
+    nearest = max(found.trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.known))
+    assert found.decision.label == found.labels[nearest.name]
+    assert found.decision.gain == nearest.gain
     assert not found.misses
     assert {finding.level for finding in found.findings} <= {"ok", "unchecked"}
     assert found.found.known == 1.0
@@ -102,6 +107,38 @@ def test_copies_are_a_defect_and_merging_them_loses_nothing(world):
     assert finding.number.known == pytest.approx(60 / 210)
     merged = next(trial for trial in found.trials if trial.name == "merged-copies")
     assert merged.broken == ()
+
+
+def pages(folder, count=60):
+    """Documents of a text of their own and one that all share, and queries that name documents."""
+    own, shared = topics(count, seed=11), topics(1, seed=12)[0]
+    rows = [{"id": f"d{k}#{n}", "text": text} for k in range(count) for n, text in enumerate((shared, own[k]))]
+    (folder / "pages.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return folder / "pages.jsonl", {query: f"d{text}" for query, text in asking(own, words=2).items()}
+
+
+def test_what_all_documents_say_answers_for_none_of_them(tmp_path):
+    texts, queries = pages(tmp_path)
+    found = audit(bag_of_words, texts, queries=queries)
+    relevant = found.search.judgements.relevant
+    assert (relevant[:, 1] // 2 == relevant[:, 0]).all()
+    assert found.units == 60
+    assert found.search.judgements.answers == 60
+
+
+def test_a_defect_that_a_cure_ends_has_its_command(tmp_path):
+    texts, queries = pages(tmp_path)
+    found = audit(bag_of_words, texts, queries=queries)
+    assert (found.decision.kind, found.decision.step) == ("defect", "merged-copies")
+    assert found.decision.command.endswith("--cure merged-copies")
+    assert found.decision.seen()[2] == found.decision.does
+
+
+def test_an_index_without_texts_is_asked_for_them(world):
+    texts, queries = world
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    with pytest.raises(InputError, match="no texts"):
+        audit(vectors, queries=queries, reference=bag_of_words)
 
 
 def test_a_server_that_pools_otherwise_is_a_defect(world):

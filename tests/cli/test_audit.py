@@ -152,7 +152,8 @@ def test_a_card_for_a_pull_request(folder, texts, queries, tmp_path):
 )
 def test_a_cure_is_carried_out_and_shown_before_and_after(folder, texts, queries, tmp_path, cure, files):
     run(folder, texts, "--queries", queries, "--no-page", "--output", tmp_path / "a")
-    trial = next(each for each in Audit.load(tmp_path / "a").trials if each.name == cure)
+    trials = Audit.load(tmp_path / "a").trials
+    tried, trial = len(trials), next(each for each in trials if each.name == cure)
     told = run_command("fix", tmp_path / "a", "--cure", cure, "--dry-run", "-o", tmp_path / "f")
     assert not (tmp_path / "f").exists()
     assert files[0] in told
@@ -165,6 +166,7 @@ def test_a_cure_is_carried_out_and_shown_before_and_after(folder, texts, queries
     assert change["queries"] == COUNT
     # What was proposed is what was done: the same change as on trial.
     assert change["gain"]["value"] == pytest.approx(trial.gain.known, abs=2e-3)
+    assert json.loads((tmp_path / "f.json").read_text())["unproven"] == (0 if trial.proven else tried)
 
 
 @pytest.mark.parametrize("cure", ["stripped", "merged-copies", "chunks-that-fit"])
@@ -172,6 +174,23 @@ def test_a_cure_without_its_cause_is_not_carried_out(folder, texts, queries, tmp
     run(folder, texts, "--queries", queries, "--no-page", "--no-encode", "--output", tmp_path / "a")
     with pytest.raises(InputError, match=cure):
         run_command("fix", tmp_path / "a", "--cure", cure, "-o", tmp_path / "f")
+
+
+def test_merged_copies_of_documents_keep_their_answers(folder, tmp_path):
+    rows = [{"id": f"d{k}#{n}", "text": text} for k in range(COUNT) for n, text in enumerate((TEXTS[0], TEXTS[k]))]
+    asked = [{"query": TEXTS[k].split(maxsplit=3)[-1], "relevant": f"d{k}"} for k in range(1, COUNT)]
+    for name, lines in (("pages", rows), ("asked", asked)):
+        text = "".join(f"{json.dumps(row)}\n" for row in lines)
+        (tmp_path / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    run(folder, tmp_path / "pages.jsonl", "--queries", tmp_path / "asked.jsonl", "--no-page", "-o", tmp_path / "a")
+    run_command("fix", tmp_path / "a", "-o", tmp_path / "f", "--json", tmp_path / "f.json")  # the decision
+    done = json.loads((tmp_path / "f.json").read_text())
+    assert done["cure"] == "merged-copies"
+    kept = (tmp_path / "f" / "texts.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(kept) == len(set(TEXTS))
+    # Without the text that all documents share nothing is found less.
+    assert done["change"]["gain"]["value"] >= 0
+    assert done["change"]["found_after"] >= done["change"]["found_before"]
 
 
 def test_chunks_that_fit_are_written_and_joined_by_query(folder, queries, tmp_path):
@@ -197,6 +216,8 @@ def test_changed_vectors_go_into_a_new_collection_and_never_over_an_old_one(fold
         run_command(*call, "-o", tmp_path / "g")
     with pytest.raises(InputError, match="maxsim"):
         run_command("fix", tmp_path / "a", "--cure", "maxsim", "--into", tmp_path / "b.npz")
+    with pytest.raises(InputError, match="no place for vectors"):  # said before the work, in a dry run too
+        run_command("fix", tmp_path / "a", "--cure", "mean-projected", "--into", "nowhere://x", "--dry-run")
 
 
 def test_an_index_is_fixed_by_the_model_that_made_it(folder, texts, queries, tmp_path):

@@ -207,6 +207,9 @@ def test_the_column_that_holds_the_ids_is_found():
     assert id_column_for(texts, asked) == "_id"
     assert id_column_for({"document_id": ["c1", "c1"], "text": ["x", "y"]}, asked) is None
     assert id_column_for(["x", "y"], asked) is None
+    chunks = {"id": ["a#1", "a#2", "b"], "text": ["x", "y", "z"]}
+    assert id_column_for(chunks, read_queries({"one": ["a"]})) == "id"
+    assert id_column_for(chunks, read_queries({"one": ["c"]})) is None
 
 
 def test_texts_that_are_asked_for_are_in_every_draw():

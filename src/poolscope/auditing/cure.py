@@ -44,10 +44,10 @@ class Cost:
         return _NOTHING
 
 
-_PER_QUERY = "Re-rank the first {count:count text} of every query; their tokens must be stored."
-_RE_ENCODE = "Re-encode {count:count text}, {tokens:count token}."
-_STORE = "Store {count:count vector} more; nothing is re-encoded."
-_NOTHING = "Nothing is re-encoded."
+_PER_QUERY = "Cost: the tokens of all texts must be stored, and {count:count text} {count:number is} re-ranked a query."
+_RE_ENCODE = "Cost: re-encode {count:count text}, {tokens:count token}."
+_STORE = "Cost: {count:count vector} more to store; nothing is re-encoded."
+_NOTHING = "Cost: none; nothing is re-encoded."
 COST_WORDS = (_PER_QUERY, _RE_ENCODE, _STORE, _NOTHING)
 
 

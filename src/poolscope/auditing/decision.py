@@ -15,15 +15,17 @@ from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result
 
 _NOTHING = "Nothing that we tried is proven to help."
+_NEAREST = "The best try was {label}: nDCG@{k:count} changed by {gain:signed} {gain:interval}."
 _REACH = "With {queries:count query}, only a gain of {smallest:score} or more would have shown."
 _DEFECT = "Repair this first: {title}."
+_BESIDES = "Also proven: {label}, with a gain in nDCG@{k:count} of {gain:signed} {gain:interval}."
 _SELF_MADE = "The queries are self-made: prove the gain with your own before you pay for it."
 _GAIN = (
     "The gain in nDCG@{k:count} is {gain:signed} {gain:interval}: {rescued:count query} more found, "
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _REACH, _DEFECT, _GAIN, _LEFT, _SELF_MADE)
+DECISION_WORDS = (_NOTHING, _NEAREST, _REACH, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -31,13 +33,15 @@ class Decision(Result):
     """What to do first.
 
     `kind` is "defect" (`defects` has title and sentence of each), "cure", "nothing" or "untried" (no queries). `step`
-    names the cure, `does` says it as an imperative, `command` does it. `left` counts the queries that are missed after
-    it. `smallest` is the smallest gain that the cure that came nearest would have shown.
+    names the cure, `does` says it as an imperative, `command` does it; a defect has them where a cure is at hand.
+    `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest. `left` counts
+    the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown.
     """
 
     kind: str
     step: str = ""
     does: str = ""
+    label: str = ""
     gain: Estimate | None = None
     rescued: int = 0
     broken: int = 0
@@ -52,16 +56,23 @@ class Decision(Result):
 
     def seen(self) -> tuple[str, ...]:
         """The decision in a few short sentences."""
+        values = {"k": self.k, "label": self.label, "gain": self.gain, "rescued": self.rescued, "broken": self.broken}
+        values |= {"left": self.left, "queries": self.queries, "smallest": self.smallest}
         if self.kind == "defect":
-            return tuple(line for pair in self.defects for line in (fill(_DEFECT, {"title": pair[0]}), pair[1]))
+            besides = (fill(_BESIDES, values),) if self.label else ()
+            does = (self.does,) if self.does else ()
+            return (
+                *(line for pair in self.defects for line in (fill(_DEFECT, {"title": pair[0]}), pair[1])),
+                *does,
+                *besides,
+            )
         if self.kind == "cure":
-            values = {"k": self.k, "gain": self.gain, "rescued": self.rescued, "broken": self.broken, "left": self.left}
             cost = () if self.cost is None else (self.cost.sentence(),)
             own = (_SELF_MADE,) if self.self_made else ()
             return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
-        return (_NOTHING, fill(_REACH, {"queries": self.queries, "smallest": self.smallest}))
+        return (_NOTHING, fill(_NEAREST, values), fill(_REACH, values))
 
 
 def decide_first(
@@ -77,26 +88,37 @@ def decide_first(
 ) -> Decision:
     """Choose what to do first: a defect; else the proven cure that gains most, of equal gains the cheaper one."""
     found = tuple((finding.title, finding.sentence) for finding in defects)
+    cured = next((name for finding in defects for name in finding.cures), "")
+    repair: dict[str, Any] = {} if not cured else _step(cures[cured], values, command)
     if ledger is None:
-        return Decision(kind="defect" if found else "untried", defects=found, k=rule.k)
+        return Decision(kind="defect" if found else "untried", defects=found, k=rule.k, **repair)
     missed = len(ledger.misses())
-    nearest = max(trials, key=lambda trial: trial.gain.known, default=None)
-    smallest = None if nearest is None else nearest.smallest
-    common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "smallest": smallest, "k": rule.k}
-    if found:
-        return Decision(kind="defect", defects=found, **common)
     proven = [trial for trial in trials if trial.proven and trial.gain.known >= rule.matters]
-    if not proven:
+    best = min(proven, key=lambda trial: (-round(trial.gain.known, 3), costs[trial.name].weight), default=None)
+    if best is None:  # of those with an interval, where there are any
+        best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.known), default=None)
+    common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k}
+    if best is not None:
+        common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}
+    if found:
+        named = {"label": "", "gain": None} if not proven or best is None or best.name == cured else {}
+        return Decision(kind="defect", defects=found, **{**common, **named}, **repair)
+    if best is None or not proven:
         return Decision(kind="nothing", **common)
-    best = min(proven, key=lambda trial: (-round(trial.gain.known, 3), costs[trial.name].weight))
     return Decision(
         kind="cure",
-        step=best.name,
-        does=fill(cures[best.name].does, values or {}),
-        gain=best.gain,
         rescued=len(best.rescued),
         broken=len(best.broken),
         cost=costs[best.name],
-        command=f"{command or 'poolscope fix AUDIT'} --cure {best.name}",
         **{**common, "left": missed - len(best.rescued) + len(best.broken)},
+        **_step(cures[best.name], values, command),
     )
+
+
+def _step(cure: Cure, values: Mapping[str, object] | None, command: str) -> dict[str, Any]:
+    """The name of a cure, what it does, and the command that does it."""
+    return {
+        "step": cure.name,
+        "does": fill(cure.does, values or {}),
+        "command": f"{command or 'poolscope fix AUDIT'} --cure {cure.name}",
+    }

@@ -24,7 +24,7 @@ from poolscope.auditing.search import Search
 from poolscope.auditing.watch import Watch
 from poolscope.auditing.words import fill
 from poolscope.chunks.chunking import chunk_texts
-from poolscope.connectors import read_index, write_index
+from poolscope.connectors import check_place, read_index, write_index
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.files import atomic_file, folder_to_write
@@ -40,20 +40,26 @@ _WROTE = "The cure “{label}” is carried out: {files}."
 _BEFORE_AFTER = (
     "Found {before:count} → {after:count} of {queries:count query}, nDCG@{k:count} {gain:signed} {gain:interval}."
 )
+_UNPROVEN = "The audit did not prove this gain: it allows for all {tried:count cure} that it tried on these queries."
 _WOULD = "The cure “{label}” would write: {files}."
 _RUNS_CODE = ("trust_remote_code", "allow_pickle")
-FIX_WORDS = (_WROTE, _BEFORE_AFTER, _WOULD)
+FIX_WORDS = (_WROTE, _BEFORE_AFTER, _UNPROVEN, _WOULD)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Fix(Result):
-    """A cure that was carried out: the files that it wrote, and the change on the same queries (None: a dry run)."""
+    """A cure that was carried out: the files that it wrote, and the change on the same queries (None: a dry run).
+
+    The interval of the change holds for this cure alone. `unproven` counts the cures that the audit tried, where it did
+    not prove this one; 0 where it did.
+    """
 
     cure: str
     label: str
     does: str
     files: tuple[str, ...]
     change: AuditChange | None = None
+    unproven: int = 0
 
     def seen(self) -> tuple[str, ...]:
         """What was written, and before and after in one line."""
@@ -62,8 +68,10 @@ class Fix(Result):
             return (fill(_WOULD, values),)
         change = self.change
         values |= {"before": change.found_before, "after": change.found_after, "queries": change.queries}
-        values |= {"k": change.k, "gain": change.gain}
-        return (fill(_WROTE, values), fill(_BEFORE_AFTER, values))
+        values |= {"k": change.k, "gain": change.gain, "tried": self.unproven}
+        around = change.gain.interval
+        unproven = (fill(_UNPROVEN, values),) if self.unproven and around is not None and around.low > 0 else ()
+        return (fill(_WROTE, values), fill(_BEFORE_AFTER, values), *unproven)
 
 
 def fix(
@@ -120,9 +128,13 @@ def fix(
         )
     if into is not None and VECTORS not in step.files:
         raise InputError(f"--into {into}: the cure {chosen.name} changes no vectors. Leave it out.")
+    if into is not None:
+        check_place(into)
     names = tuple(into if into and name == VECTORS else str(Path(output) / name) for name in step.files)
     does = fill(chosen.does, {"candidates": before.provenance["settings"].get("candidates", 50), "k": before.rule.k})
-    done = Fix(cure=chosen.name, label=chosen.label, does=does, files=names)
+    proven = any(trial.proven for trial in before.trials if trial.name == chosen.name)
+    unproven = 0 if proven else len(before.trials)
+    done = Fix(cure=chosen.name, label=chosen.label, does=does, files=names, unproven=unproven)
     if dry_run:
         return done
     with folder_to_write(output) as folder:
@@ -311,28 +323,10 @@ def _merged(work: _Work) -> Audit:
         }
         for k in np.unique(first).tolist()
     ]
-    path = work.write_texts("texts.jsonl", rows)
-    kept = read_texts(path, id_column="id")
-    stands = {corpus.ids[k]: corpus.ids[int(first[k])] for k in range(len(corpus))}
-    search = work.search()
-    judged = search.judgements
-    place = {name: k for k, name in enumerate(kept.ids)}
-    pairs = sorted({(int(q), place[stands[corpus.ids[int(t)]]]) for q, t in judged.relevant.tolist()})
-    rows_kept = np.unique(first)
-    return work.measured(
-        replace(
-            search,
-            texts=list(kept.texts),
-            judgements=type(judged).of(judged.queries, len(kept), np.array(pairs)),
-            vectors=search.vectors[rows_kept],
-            lengths=search.lengths[rows_kept],
-            truncated=search.truncated[rows_kept],
-            documents=None if search.documents is None else search.documents[rows_kept],
-            tokens=None,
-            text_ids=list(kept.ids),
-            _memory={},
-        )
-    )
+    work.write_texts("texts.jsonl", rows)
+    search, kept = work.search(), np.unique(first)
+    answered = np.unique(search.judgements.relevant[np.isin(search.judgements.relevant[:, 1], kept), 0])
+    return work.measured(search.among(answered, kept))
 
 
 def _without_mean(work: _Work) -> Audit:

@@ -299,6 +299,11 @@ def _of_index(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]
             raise InputError(
                 "queries: received some with vectors, and no model to encode them with. Name it with --reference MODEL."
             )
+        if collection.texts is None:
+            raise InputError(
+                f"queries: received some with {collection.source}, which holds no texts. Name the file of the texts "
+                f"beside it: poolscope audit VECTORS TEXTS --reference MODEL --queries FILE."
+            )
         queries = read_queries(request.queries).among(
             collection.ids, documents=(groups_of_ids(collection.ids), collection.groups), drawn=False
         )

@@ -447,11 +447,17 @@ def make_search(
 
 
 def _judgements(queries: JudgedQueries, texts: Sequence[str]) -> Judgements:
-    """The judgements, with every text that equals a relevant one as another way to the same answer."""
+    """The judgements, with every text that equals a relevant one as another way to the same answer.
+
+    Where a document of several texts answers, a copy in another document does not: words that many documents share are
+    no sign of this one.
+    """
     equal = first_of_equal(texts)
     own = np.arange(len(queries.relevant)) if queries.answers is None else queries.answers
-    keys = queries.relevant[:, 0] * len(texts) + equal[queries.relevant[:, 1]]
+    alone = np.bincount(own)[own] == 1
     # Rows about equal texts share an answer, as do rows of one named document.
+    kind = np.where(alone, equal[queries.relevant[:, 1]], len(texts) + own)
+    keys = queries.relevant[:, 0] * (len(texts) + len(own)) + kind
     same = np.unique(keys, return_inverse=True)[1].ravel()
     shared = np.full(int(same.max()) + 1, len(own))
     np.minimum.at(shared, same, own)
@@ -460,10 +466,10 @@ def _judgements(queries: JudgedQueries, texts: Sequence[str]) -> Judgements:
     starts = np.searchsorted(equal[order], np.arange(len(texts)))
     ends = np.searchsorted(equal[order], np.arange(len(texts)), side="right")
     rows: dict[tuple[int, int], tuple[float, int]] = {}
-    for (query, text), grade, number in zip(
-        queries.relevant.tolist(), queries.grades.tolist(), answer.tolist(), strict=True
+    for (query, text), grade, number, by_text in zip(
+        queries.relevant.tolist(), queries.grades.tolist(), answer.tolist(), alone.tolist(), strict=True
     ):
-        for copy in order[starts[equal[text]] : ends[equal[text]]].tolist():
+        for copy in order[starts[equal[text]] : ends[equal[text]]].tolist() if by_text else [text]:
             known = rows.get((query, copy))
             rows[query, copy] = (grade, number) if known is None else (max(grade, known[0]), known[1])
     pairs = np.array(list(rows), dtype=np.int64)

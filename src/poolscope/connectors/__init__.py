@@ -164,6 +164,15 @@ def read_index(
     return _searched_by(gathered, distance)
 
 
+def check_place(name: str) -> Callable[[str, NewRows], None]:
+    """What writes vectors to a place of this name; an error where nothing does."""
+    kind = kind_of(name)
+    if kind is None or kind.write is None:
+        allowed = ", ".join(each.words for each in CONNECTORS.values() if each.write is not None)
+        raise InputError(f"{name}: received no place for vectors; allowed: {allowed}.")
+    return kind.write
+
+
 def write_index(
     place: str | os.PathLike[str],
     vectors: Any,
@@ -214,15 +223,12 @@ def write_index(
     for part, values in named.items():
         if values is not None and len(values) != len(matrix):
             raise InputError(f"{part}: received {len(values):,} for {len(matrix):,} vectors; one a vector is needed.")
-    kind = kind_of(name)
-    if kind is None or kind.write is None:
-        allowed = ", ".join(each.words for each in CONNECTORS.values() if each.write is not None)
-        raise InputError(f"{name}: received no place for vectors; allowed: {allowed}.")
+    write = check_place(name)
     words = {part: None if values is None else [str(each) for each in values] for part, values in named.items()}
     own = words["ids"] or [str(k) for k in range(len(matrix))]
     if len(set(own)) < len(own):
         raise InputError(f"ids: {len(own) - len(set(own)):,} of {len(own):,} stand twice. Give each row its own.")
-    kind.write(name, NewRows(own, matrix.astype(np.float32), words["texts"], words["groups"], distance))
+    write(name, NewRows(own, matrix.astype(np.float32), words["texts"], words["groups"], distance))
     return name
 
 

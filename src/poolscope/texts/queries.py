@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError, shorten
 from poolscope.texts.corpus import heading_pairs
-from poolscope.texts.groups import CHUNK_IDS
+from poolscope.texts.groups import CHUNK_IDS, groups_of_ids
 from poolscope.texts.records import MANUALS, Pairs, is_missing, row_place, scrub, shows_nothing
 from poolscope.texts.sources import Benchmark, open_benchmark, open_table
 from poolscope.texts.tables import Table, is_table, memory_table
@@ -489,7 +489,7 @@ def _gathered(rows: Iterable[_Row], source: str) -> Queries:
 
 
 def id_column_for(source: Any, queries: Queries) -> str | None:
-    """The column of a table of texts that holds the ids which the queries name; None where none does.
+    """The column of a table of texts that holds the ids which the queries name, or chunks of them; None without one.
 
     >>> asked = read_queries({"what is a cat?": ["c1"]})
     >>> id_column_for({"id": ["c1", "c2"], "text": ["It purrs.", "It barks."]}, asked)
@@ -501,7 +501,11 @@ def id_column_for(source: Any, queries: Queries) -> str | None:
         table, named = open_table(source), set(queries.named)
         for column in (*CHUNK_IDS, *_DOCUMENT_IDS):
             values = [] if column not in table.kinds else [str(row[0]) for row in table.rows([column])]
-            if not named.isdisjoint(values) and (column in CHUNK_IDS or len(set(values)) == len(values)):
+            if column in CHUNK_IDS:
+                values += groups_of_ids(values) or []
+            elif len(set(values)) < len(values):  # a document of several texts is no id
+                continue
+            if not named.isdisjoint(values):
                 return column
     except InputError:  # a folder, lines of text, a pipe: the names of their texts are their own
         pass
