@@ -436,8 +436,8 @@ def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
 
 
 def test_files_are_refused_by_name():
-    with pytest.raises(InputError, match="task: received 'summarisation'; allowed: sts, retrieval"):
-        read_task("summarisation", {})
+    with pytest.raises(InputError, match="task: received 'translation'; allowed: sts, retrieval"):
+        read_task("translation", {})
     with pytest.raises(InputError, match="needed: 3, for sentence1, sentence2, score"):
         read_task("sts", {}, columns=("a", "b"))
     with pytest.raises(InputError, match="needed: 2, for query, document and, third, relevance"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from poolscope.repairs.tune import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
-LABELLED = ("sts", "retrieval", "classification", "clustering")
+LABELLED = ("sts", "retrieval", "classification", "clustering", "reranking", "summarisation")
 
 TaskName = Annotated[str, option("|".join((*LABEL_FREE, *LABELLED)), "What the vectors must be good for.", "--task")]
 Columns = Annotated[
@@ -226,6 +226,7 @@ def evaluate(
 
     split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
     retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
+    reranking reads query, positive, negative; summarisation machine_summaries, human_summaries, relevance.
     """
     screen = Screen(json)
     chosen = _repair(repair, temperature, pooling)

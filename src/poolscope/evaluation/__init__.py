@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from poolscope.evaluation.lists import RerankingTask as RerankingTask
+from poolscope.evaluation.lists import SeveralSets as SeveralSets
+from poolscope.evaluation.lists import SummaryTask as SummaryTask
 from poolscope.evaluation.reading import Halves as Halves
 from poolscope.evaluation.reading import query_task as query_task
 from poolscope.evaluation.reading import read_task as read_task

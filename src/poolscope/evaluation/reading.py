@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError
+from poolscope.evaluation.lists import RerankingTask, SummaryTask
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, as_texts, read_pairs, read_queries, read_texts
 from poolscope.texts.groups import groups_of_ids
@@ -26,6 +27,10 @@ from poolscope.texts.sources import open_table
 
 # Words that a text needs to be cut in two.
 MIN_WORDS = 8
+LIST_COLUMNS = {
+    RerankingTask.name: ("query", "positive", "negative"),
+    SummaryTask.name: ("machine_summaries", "human_summaries", "relevance"),
+}
 
 
 def read_task(
@@ -39,6 +44,8 @@ def read_task(
     | retrieval      | query, document (and a third)    | a relevant pair; a third column says with 0 it is not |
     | classification | text, label                      | a text and its label                                 |
     | clustering     | text, label                      | a text and its label                                 |
+    | reranking      | query, positive, negative        | a query, and lists of its candidates                 |
+    | summarisation  | machine_summaries, human_summaries, relevance | lists of summaries, and a score a machine one |
 
     `columns` names others, in this order. `limit` draws that many rows (texts or pairs).
 
@@ -87,6 +94,22 @@ def _labelled(
     return kind(texts.texts, texts.labels, seed=drawn["seed"], notes=tuple(texts.report.notes()))
 
 
+def _lists(
+    kind: type[RerankingTask | SummaryTask], source: object, columns: tuple[str, ...], drawn: Mapping[str, Any]
+) -> Task:
+    named = _named(source, columns, LIST_COLUMNS[kind.name], kind=kind.name)
+    first, second, third = zip(*drawn_rows(open_table(source).rows(named), **drawn), strict=True)
+    return kind(first, second, third)
+
+
+def drawn_rows(rows: Iterable[tuple[Any, ...]], *, limit: int | None, seed: int) -> list[tuple[Any, ...]]:
+    """All rows, or so many of them, drawn by the seed and in their own order."""
+    listed = list(rows)
+    if limit is None or len(listed) <= limit:
+        return listed
+    return [listed[k] for k in np.sort(np.random.default_rng(seed).permutation(len(listed))[:limit])]
+
+
 def _named(source: object, columns: tuple[str, ...], usual: tuple[str, ...], *, kind: str) -> tuple[str, ...]:
     """The columns to read, by name or the usual ones; an error says how to name others."""
     if len(columns) not in (0, len(usual)):
@@ -111,6 +134,8 @@ KINDS: Mapping[str, Callable[[object, tuple[str, ...], Mapping[str, Any]], Task]
     "retrieval": _retrieval,
     "classification": partial(_labelled, ClassificationTask),
     "clustering": partial(_labelled, ClusteringTask),
+    "reranking": partial(_lists, RerankingTask),
+    "summarisation": partial(_lists, SummaryTask),
 }
 
 

@@ -16,7 +16,16 @@ from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import Evaluation
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Units, chosen_units
-from poolscope.numbers.learning import STATISTICS, cluster, predict_unseen
+from poolscope.numbers.learning import (
+    MOST_ITERATIONS,
+    STATISTICS,
+    average_precision,
+    cluster,
+    logistic_regression,
+    macro_f1,
+    mini_batch_clusters,
+    predict_unseen,
+)
 from poolscope.numbers.ranking import Ranking, checked_judgements, rank_documents, unit_rows
 from poolscope.numbers.streaming import marks_of, shuffled_order
 from poolscope.texts import as_texts
@@ -482,33 +491,65 @@ class _LabelledTask:
 
 @dataclass(frozen=True)
 class ClassificationTask(_LabelledTask):
-    """Accuracy of a logistic regression on the vectors, cross-validated: every text is predicted once, unseen."""
+    """Accuracy of a logistic regression on the vectors, cross-validated: every text is predicted once, unseen.
+
+    The mean F1 over labels comes along, and for two labels the average precision of the second. `trained`: the first so
+    many texts train, and only the others are predicted, in place of folds. `steps` bounds those of a fit.
+    """
 
     name: str = "classification"
     folds: int = 5
+    trained: int | None = None
+    steps: int = MOST_ITERATIONS
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """1 for each text whose label is predicted, else 0."""
-        table = unit_rows(vectors[0], "vectors").astype(np.float64)
-        order, codes = self.order, self.codes
-        predicted = predict_unseen(table[order], codes[order], folds=self.folds, seed=self.seed).labels
-        correct = np.zeros((len(order), 1))
-        correct[order, 0] = predicted == codes[order]
-        return Evaluation(self.name, "accuracy", "texts", correct, notes=self.notes, digest=self.digest)
+        table, codes = unit_rows(vectors[0], "vectors").astype(np.float64), self.codes
+        if self.trained is None:
+            shares = np.empty((len(codes), int(codes.max()) + 1))
+            order = self.order
+            way: dict[str, Any] = {"folds": self.folds, "seed": self.seed, "most_steps": self.steps}
+            shares[order] = predict_unseen(table[order], codes[order], **way).shares
+        else:
+            fit = logistic_regression(table[: self.trained], codes[: self.trained], most_steps=self.steps)
+            codes, shares = codes[self.trained :], fit.shares(table[self.trained :])
+        predicted = shares.argmax(axis=1)
+        others = {"macro F1": np.array([macro_f1(codes, predicted)])}
+        if shares.shape[1] == 2:
+            others["average precision"] = np.array([average_precision(codes, shares[:, 1])])
+        correct = (predicted == codes).astype(np.float64)[:, None]
+        return Evaluation(self.name, "accuracy", "texts", correct, others=others, notes=self.notes, digest=self.digest)
+
+    def take(self, positions: Index) -> Self:
+        """Some texts; of a set that is cut in two for training, refused."""
+        if self.trained is not None:
+            raise InputError(
+                f"{self.name}: its training texts are fixed, so no part of it can be taken. Leave out trained."
+            )
+        return super().take(positions)
 
 
 @dataclass(frozen=True)
 class ClusteringTask(_LabelledTask):
-    """The v-measure of k-means with as many clusters as there are labels: the mean over some starts."""
+    """The v-measure of k-means with as many clusters as there are labels: the mean over some starts.
+
+    `batch`: one start in mini-batches of that size, for sets too large for whole rounds; it has no interval.
+    """
 
     name: str = "clustering"
     starts: int = 10
+    batch: int | None = None
 
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """The mean v-measure of labels and clusters; its interval holds other texts and other starts of k-means."""
         order = self.order
         table, codes = unit_rows(vectors[0], "vectors").astype(np.float64)[order], self.codes[order]
-        clusters = cluster(table, int(codes.max()) + 1, starts=self.starts, seed=self.seed)
+        kinds = int(codes.max()) + 1
+        if self.batch is None:
+            clusters = cluster(table, kinds, starts=self.starts, seed=self.seed)
+            contrasts = _split_contrasts(table, codes, starts=self.starts, seed=self.seed)
+        else:
+            clusters, contrasts = mini_batch_clusters(table, kinds, batch=self.batch, seed=self.seed)[:, None], None
         return Evaluation(
             self.name,
             "v-measure",
@@ -516,7 +557,7 @@ class ClusteringTask(_LabelledTask):
             np.column_stack([codes, clusters]).astype(np.float64)[np.argsort(order)],
             statistic="v-measure",
             notes=self.notes,
-            contrasts=_split_contrasts(table, codes, starts=self.starts, seed=self.seed),
+            contrasts=contrasts,
             digest=self.digest,
         )
 

@@ -15,6 +15,7 @@ from poolscope.numbers import Array, Index
 
 
 _MOST_ROUNDS = 50  # of k-means; most starts stand still after ten
+_MOST_PASSES, _IDLE = 100, 10  # of k-means in mini-batches: rounds, and batches without progress
 _PATIENCE = 5  # starts that may fail for each that is asked
 
 
@@ -70,9 +71,48 @@ def _one_start(vectors: Array, centres: Array) -> Index | None:
     return np.asarray(np.argsort(np.argsort(first))[inverse], dtype=np.int64)
 
 
+def mini_batch_clusters(vectors: Array, clusters: int, *, batch: int = 500, seed: int = 0) -> Index:
+    """The clusters of each vector by k-means in mini-batches (Sculley, 2010): for sets too large for whole rounds.
+
+    Each step moves the centres towards the means of a batch, by one over the vectors that they have seen. It ends when
+    the smoothed distance of ten batches in a row was no smaller than before. A cluster may run empty.
+    """
+    random = np.random.default_rng(seed)
+    drawn = random.permutation(len(vectors))[: 3 * max(batch, clusters)]
+    if len(np.unique(vectors, axis=0)) < clusters:
+        raise InputError(
+            f"received fewer distinct vectors than the {clusters} clusters. Pass more texts, or merge labels."
+        )
+    centres = _first_centres(vectors[drawn], clusters, random).copy()
+    seen, smooth, best, idle = np.zeros(clusters), np.nan, np.inf, 0
+    weight = min(1.0, 2 * batch / (len(vectors) + 1))
+    for _ in range(_MOST_PASSES * -(-len(vectors) // batch)):
+        part = vectors[random.integers(len(vectors), size=batch)]
+        labels, apart = _nearest(part, centres)
+        smooth = apart.mean() if np.isnan(smooth) else (1 - weight) * smooth + weight * apart.mean()
+        idle = 0 if smooth < best else idle + 1
+        best = min(best, smooth)
+        if idle == _IDLE:
+            break
+        counts = np.bincount(labels, minlength=clusters)
+        seen += counts
+        sums = np.zeros_like(centres)
+        np.add.at(sums, labels, part)
+        moved = counts > 0
+        centres[moved] += (sums[moved] - counts[moved, None] * centres[moved]) / seen[moved, None]
+    return _nearest(vectors, centres)[0]
+
+
+def _nearest(vectors: Array, centres: Array) -> tuple[Index, Array]:
+    """The nearest centre of each vector, and its squared distance."""
+    halves = (centres**2).sum(axis=1) / 2 - vectors @ centres.T
+    labels = halves.argmin(axis=1)
+    return labels, (vectors**2).sum(axis=1) + 2 * halves[np.arange(len(labels)), labels]
+
+
 # -- logistic regression ----------------------------------------------------------------------------------------------
 
-_MOST_ITERATIONS = 500
+MOST_ITERATIONS = 500
 
 
 class Logistic(NamedTuple):
@@ -100,7 +140,7 @@ class Predictions(NamedTuple):
 
 
 def logistic_regression(
-    vectors: Array, labels: Index, *, strength: float = 1.0, most_steps: int = _MOST_ITERATIONS
+    vectors: Array, labels: Index, *, strength: float = 1.0, most_steps: int = MOST_ITERATIONS
 ) -> Logistic:
     """The weights and offsets that minimise −Σ log p(label) + ‖weights‖²/(2·strength); labels are 0, 1, 2, …
 
@@ -149,7 +189,7 @@ def predict_unseen(
     folds: int = 5,
     seed: int = 0,
     strength: float = 1.0,
-    most_steps: int = _MOST_ITERATIONS,
+    most_steps: int = MOST_ITERATIONS,
 ) -> Predictions:
     """Predicted shares of labels from a regression on the other folds; a label that they lack has share 0."""
     fold = label_folds(labels, folds, seed=seed)
@@ -159,6 +199,30 @@ def predict_unseen(
         shares[fold == held, : len(fit.offsets)] = fit.shares(vectors[fold == held])
         converged &= fit.converged
     return Predictions(shares, converged)
+
+
+def macro_f1(labels: Index, predicted: Index) -> float:
+    """The mean over labels of 2·hits/(texts with the label + texts that were given it).
+
+    >>> round(macro_f1(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1])), 4)
+    0.7333
+    """
+    kinds = np.unique(np.concatenate([labels, predicted]))
+    hits = [((labels == kind) & (predicted == kind)).sum() for kind in kinds]
+    sizes = [(labels == kind).sum() + (predicted == kind).sum() for kind in kinds]
+    return float(np.mean(2 * np.array(hits) / np.array(sizes)))
+
+
+def average_precision(positive: Index | Array, scores: Array) -> float:
+    """The mean of the precision at every positive text, ordered by score; texts of one score count together.
+
+    >>> round(average_precision(np.array([1, 0, 1]), np.array([0.9, 0.8, 0.1])), 4)
+    0.8333
+    """
+    order = np.argsort(-scores, kind="stable")
+    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+    hits = np.cumsum(positive[order])[ends]
+    return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / hits[-1])
 
 
 # -- statistics of units that tasks score -----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from scipy import stats
 import poolscope
 from poolscope import as_encoder, read_texts
 from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTask, evaluate
-from poolscope.lab.papers import length_collapse, norm_variance, socm
+from poolscope.lab.papers import length_collapse, length_symptoms, length_tasks, norm_variance, socm
 from poolscope.lab.papers.catalogue import PAPERS, find_paper
 from poolscope.lab.papers.cell import Cell, Material
 from poolscope.lab.papers.quality import quality, quality_beside
@@ -175,16 +175,16 @@ def test_quality_over_models(sign):
 
 
 def test_symptoms_by_length(encoder):
-    rows = length_collapse.symptoms_by_length(material(encoder, read_texts(TEXTS), edges="0,10,30", tau=0.8)).rows
+    rows = length_symptoms.symptoms_by_length(material(encoder, read_texts(TEXTS), edges="0,10,30", tau=0.8)).rows
     bins = [row for row in rows if "bin" in row]
     assert sum(row["texts"] for row in bins) == len(set(TEXTS))
     assert "slope" in rows[-1]
-    plain = length_collapse.symptoms_by_length(material(encoder, read_texts(TEXTS), edges="0,10,30")).rows
+    plain = length_symptoms.symptoms_by_length(material(encoder, read_texts(TEXTS), edges="0,10,30")).rows
     assert plain[0]["cosine"] != bins[0]["cosine"]
 
 
 def test_ranks_are_those_of_the_cosines(encoder, search):
-    rows = length_collapse.ranks_of_long(material(encoder, search, tau=1.0)).rows
+    rows = length_tasks.ranks_of_long(material(encoder, search, tau=1.0)).rows
     queries, documents = (unit(evaluate_vectors(encoder, side.texts)) for side in search.sides)
     scores = queries @ documents.T
     ranks = np.array([1 + (scores[k] > scores[k, k]).sum() for k in range(12)])
@@ -205,7 +205,7 @@ def evaluate_vectors(encoder, texts):
 
 def test_similarities(encoder):
     task = SimilarityTask(TEXTS[:10], TEXTS[10:20], np.arange(10.0))
-    rows = {row["pairs"]: row["cosine"].value for row in length_collapse.similarities(material(encoder, task)).rows}
+    rows = {row["pairs"]: row["cosine"].value for row in length_tasks.similarities(material(encoder, task)).rows}
     first, second = (unit(evaluate_vectors(encoder, side)) for side in (TEXTS[:10], TEXTS[10:20]))
     cosines = (first * second).sum(axis=1)
     assert rows["Random"] == pytest.approx(cosines.mean(), abs=1e-6)
@@ -214,8 +214,8 @@ def test_similarities(encoder):
 
 
 def test_grid_of_temperatures(encoder, search):
-    rows = length_collapse.query_and_document_grid(material(encoder, search)).rows
-    assert len(rows) == len(length_collapse._TAUS) ** 2
+    rows = length_tasks.query_and_document_grid(material(encoder, search)).rows
+    assert len(rows) == len(length_tasks.TAUS) ** 2
     by_place = {(row["query_tau"], row["document_tau"]): row for row in rows}
     assert by_place[1.0, 1.0]["change"].value == 0
     assert by_place[1.0, 1.0]["ndcg"] == pytest.approx(evaluate(encoder, search).value)
@@ -223,7 +223,7 @@ def test_grid_of_temperatures(encoder, search):
 
 
 def test_queries_by_length(encoder, search):
-    rows = length_collapse.queries_by_length(material(encoder, search)).rows
+    rows = length_tasks.queries_by_length(material(encoder, search)).rows
     at_one = {row["queries"]: row["ndcg"].value for row in rows if row["tau"] == 1.0}
     scores = evaluate(encoder, search).scores
     long = np.array([len(query) for query in search.queries])
@@ -233,7 +233,7 @@ def test_queries_by_length(encoder, search):
 
 
 def test_attention_maps_are_flat_at_high_and_sharp_at_low_temperatures(encoder):
-    rows = length_collapse.attention_maps(material(encoder, None)).rows
+    rows = length_symptoms.attention_maps(material(encoder, None)).rows
     largest = {}
     for tau in ("τ = 10", "τ = 1", "τ = 0.1"):
         own = [row for row in rows if row["tau"] == tau]
@@ -247,9 +247,9 @@ def test_attention_maps_are_flat_at_high_and_sharp_at_low_temperatures(encoder):
 
 
 def test_repeated_words_and_versions(encoder):
-    rows = length_collapse.repeated_words(material(encoder, None)).rows
+    rows = length_symptoms.repeated_words(material(encoder, None)).rows
     assert [row["times"] for row in rows[:3]] == [1, 2, 4]
-    versions = length_collapse.three_versions(material(encoder, read_texts(TEXTS))).rows
+    versions = length_symptoms.three_versions(material(encoder, read_texts(TEXTS))).rows
     lengths = {row["version"]: row["length"] for row in versions if "length" in row}
     assert lengths["ten words"] < lengths["whole"]
     assert sum("x" in row for row in versions) == 3 * len(set(TEXTS))
@@ -257,14 +257,14 @@ def test_repeated_words_and_versions(encoder):
 
 def test_labels_by_length(encoder):
     task = ClassificationTask(TEXTS, ["cat" if "cat" in text.split() else "none" for text in TEXTS])
-    rows = length_collapse.labels_at(material(encoder, task, edges="0,10,30", tau=0.9)).rows
+    rows = length_symptoms.labels_at(material(encoder, task, edges="0,10,30", tau=0.9)).rows
     assert sum(row["texts"] for row in rows) == len(TEXTS)
     assert all(0 <= row["accuracy"].value <= 1 for row in rows)
 
 
 @pytest.mark.parametrize("method", ["", "ours(τ=0.8)", "Flow", "Whitening", "Method1", "YaRN(λ=0.1)"])
 def test_scores_by_method(encoder, search, method):
-    (row,) = length_collapse.score_of(material(encoder, search, method=method)).rows
+    (row,) = length_tasks.score_of(material(encoder, search, method=method)).rows
     plain = 100 * evaluate(encoder, search).value
     if method == "":
         assert row["score"].value == pytest.approx(plain)
@@ -277,7 +277,7 @@ def test_type_means_need_every_set_of_the_type():
         {"model": "BGE", "method": "", "data": name, "score": value, "score_low": value - 2, "score_high": value + 2}
         for name, value in (("nfcorpus", 30.0), ("scifact", 70.0), ("qmsum", 10.0))
     ]
-    (mean,) = length_collapse.type_means(rows, {})
+    (mean,) = length_tasks.type_means(rows, {})
     assert (mean["type"], mean["mean"]) == ("BeirRetr.", 50.0)
     assert mean["mean_high"] - mean["mean"] == pytest.approx(np.sqrt(8) / 2)
     (ours,) = length_collapse._types_beside([mean])
@@ -285,7 +285,7 @@ def test_type_means_need_every_set_of_the_type():
 
 
 def test_alignment_and_uniformity(encoder, search):
-    rows = {row["documents"]: row for row in length_collapse.alignment_and_uniformity(material(encoder, search)).rows}
+    rows = {row["documents"]: row for row in length_tasks.alignment_and_uniformity(material(encoder, search)).rows}
     queries, documents = (unit(evaluate_vectors(encoder, side.texts)) for side in search.sides)
     assert rows["all"]["alignment"].value == pytest.approx(
         ((queries - documents[:12]) ** 2).sum(axis=1).mean(), abs=1e-5
@@ -308,16 +308,51 @@ def test_more_collapse_and_more_gain():
         for tau in (1.0, 0.8)
         for place in ("short", "long")
     ]
-    *models, summary = length_collapse.collapse_and_gain(rows, {})
+    *models, summary = length_symptoms.collapse_and_gain(rows, {})
     assert [round(row["lost_on_long"], 6) for row in models] == [0, 0.1, 0.2, 0.3, 0.4]
     assert summary == {"models": 5, "rho": 1.0}
 
 
 def test_statistics_of_data(search):
-    (row,) = length_collapse.data_statistics(material(None, search)).rows
+    (row,) = length_tasks.data_statistics(material(None, search)).rows
     texts = [*search.queries, *search.documents]
     assert row["texts"] == len(texts)
     assert row["characters"].value == pytest.approx(np.mean([len(text) for text in texts]))
+
+
+def test_labels_of_a_test_set_by_a_fit_on_the_training_set(encoder):
+    from sklearn.linear_model import LogisticRegression
+
+    labels = [str(k % 2) for k in range(40)]
+    task = ClassificationTask(TEXTS, labels, trained=20, steps=100)
+    rows = length_symptoms.labels_at(material(encoder, task, edges="0,10,30")).rows
+    vectors = evaluate_vectors(encoder, TEXTS)
+    fit = LogisticRegression(max_iter=100, C=2.0).fit(unit(vectors)[:20], labels[:20])
+    right = fit.predict(unit(vectors)[20:]) == np.array(labels[20:])
+    lengths = np.array([len(cloud) for cloud in encoder.encode(TEXTS)[-1]])[20:]
+    assert [row["texts"] for row in rows] == [(lengths < 10).sum(), (lengths >= 10).sum()]
+    assert [row["accuracy"].value for row in rows] == pytest.approx(
+        [right[lengths < 10].mean(), right[lengths >= 10].mean()]
+    )
+
+
+def test_the_average_is_over_all_types_and_the_best_temperature_over_shared_ones():
+    methods = {"": 0.0, "ours(τ=0.9)": 3.0, "ours(τ=0.8)": 1.0}
+    rows = [
+        {"model": "BGE", "method": method, "data": name, "score": 10.0 * place + gain}
+        for method, gain in methods.items()
+        for place, names in enumerate(length_tasks.SETS.values())
+        for name in names
+    ]
+    assert sum(len(names) for names in length_tasks.SETS.values()) == 40
+    means = length_tasks.type_means(rows, {})
+    whole = {row["method"]: row["mean"] for row in means if row["type"] == "Avg."}
+    assert whole == pytest.approx({"": 30.0, "ours(τ=0.9)": 33.0, "ours(τ=0.8)": 31.0})
+    best = length_tasks.best_temperatures(rows, {})[-1]
+    assert (best["best"], best["task_types"]) == (0.9, 7)
+    assert best["gain"] == pytest.approx(3.0)
+    fewer = [row for row in rows if row["data"] != "scifact" or row["method"] != "ours(τ=0.8)"]
+    assert length_tasks.best_temperatures(fewer, {})[-1]["task_types"] == 6
 
 
 # -- norms --------------------------------------------------------------------------------------------------------

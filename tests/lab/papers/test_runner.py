@@ -20,10 +20,11 @@ from poolscope.files import held_folder
 from poolscope.folder import StoreBusyError
 from poolscope.lab.papers import sources
 from poolscope.lab.papers.cell import AGREES, DIFFERS, OTHER, Entry, Ours, Outcome, Paper, Part, beside, verdict
+from poolscope.lab.papers.data_sets import DATA_SETS
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.lab.papers.published import SOCM, find
 from poolscope.lab.papers.runner import run_paper
-from poolscope.lab.papers.sources import DATA_SETS, Places
+from poolscope.lab.papers.sources import Places
 from poolscope.numbers.intervals import Estimate, Interval
 from tiny_models import save_model
 

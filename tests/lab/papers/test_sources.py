@@ -11,8 +11,9 @@ import pytest
 
 from poolscope.errors import InputError
 from poolscope.lab.papers import sources
+from poolscope.lab.papers.data_sets import DATA_SETS
 from poolscope.lab.papers.models import LENGTH_MODELS, NORM_MODELS, SOCM_MODELS, Checkpoint
-from poolscope.lab.papers.sources import DATA_SETS, Places
+from poolscope.lab.papers.sources import Places
 
 WORDS = ["cats purr", "dogs bark", "oaks grow", "stones lie", "rivers run", "clouds pass"]
 # What the hub has of each set: by split, the columns with some values, as the cards of the data sets list them.
@@ -20,11 +21,37 @@ TABLES = {
     "wiki": {"train": {"text": WORDS}},
     "marco": {"corpus": {"_id": list("abcdef"), "title": [""] * 6, "text": WORDS}},
     "hard": {"train": {"query": WORDS, "positive": WORDS, "negative": WORDS[::-1]}},
-    "imdb": {"test": {"text": WORDS, "label": [0, 1, 0, 1, 0, 1], "label_text": ["negative", "positive"] * 3}},
-    "amazon": {"test": {"text": WORDS, "label": [0, 1, 0, 1, 0, 1], "label_text": ["negative", "positive"] * 3}},
-    "sts12": {"test": {"sentence1": WORDS, "sentence2": WORDS[::-1], "score": [0.0, 1.0, 2.5, 3.0, 4.0, 5.0]}},
-    "sts13": {"test": {"sentence1": WORDS, "sentence2": WORDS[::-1], "score": [0.0, 1.0, 2.5, 3.0, 4.0, 5.0]}},
-    "sts14": {"test": {"sentence1": WORDS, "sentence2": WORDS[::-1], "score": [0.0, 1.0, 2.5, 3.0, 4.0, 5.0]}},
+    **{
+        data.name: {
+            split: {"text": words, "label": [0, 1, 0, 1, 0, 1], "label_text": ["negative", "positive"] * 3}
+            for split, words in (("train", [f"{text} now" for text in WORDS]), ("test", WORDS))
+        }
+        for data in DATA_SETS.values()
+        if data.form == "labelled"
+    },
+    **{
+        data.name: {"test": {"sentence1": WORDS, "sentence2": WORDS[::-1], "score": [0.0, 1.0, 2.5, 3.0, 4.0, 5.0]}}
+        for data in DATA_SETS.values()
+        if data.form == "similarity"
+    },
+    **{
+        data.name: {"test": {"sentences": [WORDS] * 6, "labels": [["a", "a", "b", "b", "a", "b"]] * 6}}
+        for data in DATA_SETS.values()
+        if data.form == "clustered"
+    },
+    **{
+        data.name: {"test": {"query": WORDS, "positive": [["yes"]] * 6, "negative": [["no", "never"]] * 6}}
+        for data in DATA_SETS.values()
+        if data.form == "reranked"
+    },
+    "summeval": {
+        "test": {
+            "text": WORDS,
+            "machine_summaries": [["one", "two"]] * 6,
+            "human_summaries": [["three"]] * 6,
+            "relevance": [[1.0, 2.0]] * 6,
+        }
+    },
     "nq": {"subset_1000": {"query_id": list("abcdef"), "query": WORDS, "answer": WORDS, "context": WORDS}},
     "hotpotqa": {"subset_1000": {"query_id": list("abcdef"), "query": WORDS, "answer": WORDS, "context": WORDS}},
     "LongAlpaca-12k": {"train": {"instruction": WORDS, "output": WORDS, "file": [""] * 6, "input": [""] * 6}},
@@ -62,31 +89,85 @@ def units(data):
 @pytest.mark.parametrize("name", TABLES)
 def test_a_stream_of_the_hub(name, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
-    data = DATA_SETS[name]
-    ((split, columns),) = TABLES[name].items()
-    assert split == data.split
+    data, tables = DATA_SETS[name], TABLES[name]
+    assert data.split in tables
     if data.files:
         folder = tmp_path / "repository"
         folder.mkdir()
-        (folder / data.files).write_text("\n".join(columns["text"]))
+        (folder / data.files).write_text("\n".join(tables[data.split]["text"]))
         place = str(folder)
     else:
-        place = hub(tmp_path / "repository", {(data.config or "default", split): columns})
+        place = hub(tmp_path / "repository", {(data.config or "default", split): own for split, own in tables.items()})
     read = replace(data, hub=place).read(None)
-    assert units(read) == 6
-    assert units(replace(data, hub=place, rows=4).read(None)) == 4  # no more of the stream is read
-    if data.form == "texts":
-        assert sorted(read.texts) == sorted(WORDS)
-    elif data.form == "similarity":
-        assert dict(zip(read.first, read.gold, strict=True))["oaks grow"] == 2.5
-    elif data.form == "pairs":
-        pairs = {(read.queries[int(q)], read.documents[int(d)]) for q, d in read.index}
-        assert ("cats purr", "clouds pass") in pairs  # the negative, not the positive
-    else:
-        assert dict(zip(read.texts, read.labels, strict=True))["dogs bark"] == "1"
+    sets = len(tables)  # training and test set of those that have labels
+    assert units(read) == 6 * sets
+    assert units(replace(data, hub=place, rows=4).read(None)) == 4 * sets  # no more of the stream is read
+    match data.form:
+        case "texts":
+            assert sorted(read.texts) == sorted(WORDS)
+        case "similarity":
+            assert dict(zip(read.first, read.gold, strict=True))["oaks grow"] == 2.5
+        case "pairs":
+            pairs = {(read.queries[int(q)], read.documents[int(d)]) for q, d in read.index}
+            assert ("cats purr", "clouds pass") in pairs  # the negative, not the positive
+        case "labelled":
+            assert dict(zip(read.texts, read.labels, strict=True))["dogs bark"] == "1"
+            assert read.trained == 6
+            assert all(text.endswith("now") for text in read.texts[:6])
+        case "clustered":
+            assert dict(zip(read.tasks[0].texts, read.tasks[0].labels, strict=True))["oaks grow"] == "b"
+            assert len(replace(data, hub=place).read(None, limit=5).tasks[0].texts) == 5
+        case "reranked":
+            assert (read.queries[0], list(read.positive[0]), list(read.negative[0])) == (
+                WORDS[0],
+                ["yes"],
+                ["no", "never"],
+            )
+        case "summarised":
+            assert (list(read.machine[0]), list(read.human[0]), list(read.gold[0])) == (
+                ["one", "two"],
+                ["three"],
+                [1, 2],
+            )
 
 
-@pytest.mark.parametrize("name", ["nfcorpus", "scifact", "qmsum", "summscreenfd"])
+def test_the_forty_data_sets_are_those_of_the_paper_and_of_the_benchmark():
+    import mteb
+
+    from poolscope.lab.papers.published import LENGTH, published
+
+    own = {data.printed: data for data in DATA_SETS.values() if data.printed}
+    assert set(own) == {cell.row for cell in published(LENGTH) if cell.table == "Table 4"}
+    counted = {cell.column: cell.number for cell in published(LENGTH) if cell.row == "Num. Datasets"}
+    for kind, number in counted.items():
+        assert kind == "Avg." or sum(data.type == kind for data in own.values()) == number
+    for name, data in own.items():
+        if data.form != "reranked":  # which the benchmark has moved since
+            metadata = mteb.get_task(name).metadata
+            assert metadata.dataset["path"].lower() == data.hub.lower()
+            assert data.config or data.split in metadata.eval_splits
+
+
+def test_names_that_begin_alike_are_told_apart(tmp_path):
+    rows = json.dumps({"sentences": WORDS, "labels": list("aabbab")})
+    (tmp_path / "reddit-clustering-p2p.jsonl").write_text(rows)
+    assert Places(files=tmp_path).data(DATA_SETS["reddit-p2p"]).source is not None
+    assert Places(files=tmp_path).data(DATA_SETS["reddit"]).source is None
+    (tmp_path / "reddit-clustering.jsonl").write_text(rows)
+    assert Places(files=tmp_path).data(DATA_SETS["reddit"]).source.endswith("reddit-clustering.jsonl")
+
+
+def test_training_and_test_set_in_a_folder(tmp_path):
+    folder = tmp_path / "imdb"
+    folder.mkdir()
+    for split, columns in TABLES["imdb"].items():
+        pq.write_table(pa.table(columns), folder / f"{split}.parquet")
+    found = Places(files=tmp_path).data(DATA_SETS["imdb"])
+    task = DATA_SETS["imdb"].read(found.source)
+    assert (task.trained, len(task.texts), found.same) == (6, 12, True)
+
+
+@pytest.mark.parametrize("name", ["nfcorpus", "scifact", "narrativeqa", "qmsum", "summscreenfd", "2wikimqa"])
 def test_a_benchmark_of_the_hub(name, tmp_path):
     data = DATA_SETS[name]
     tables = MTEB if data.config is None else {(data.config, split): columns for split, columns in LONG_EMBED.items()}
@@ -98,10 +179,11 @@ def test_a_benchmark_of_the_hub(name, tmp_path):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_local_file_of_the_same_columns(name, tmp_path):
-    ((_, columns),) = TABLES[name].items()
+    columns = TABLES[name][DATA_SETS[name].split]
     path = tmp_path / f"{DATA_SETS[name].local}.parquet"
     pq.write_table(pa.table(columns), path)
-    assert units(DATA_SETS[name].read(str(path), limit=4)) == 4
+    read = DATA_SETS[name].read(str(path), limit=5)  # of every set, where there are several
+    assert units(read) == (6 if DATA_SETS[name].form == "clustered" else 5)
     found = Places(files=tmp_path).data(DATA_SETS[name])
     assert (found.source, found.same, found.missing) == (str(path), True, "")
 

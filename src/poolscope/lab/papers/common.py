@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from poolscope.errors import InputError
-from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTask
+from poolscope.evaluation import Task
 from poolscope.lab.layers.measure import layers
 from poolscope.lab.layers.result import QUANTITIES
 from poolscope.lab.papers.cell import Material, Outcome, Row
@@ -28,9 +28,14 @@ def texts_of(material: Material) -> Texts:
         return data
     if isinstance(data, Pairs):
         return data.documents
-    if isinstance(data, RetrievalTask | ClassificationTask | SimilarityTask):
+    if isinstance(data, Task):
         return read_texts(list(dict.fromkeys(data.sides[-1].texts)))
     raise InputError("this measurement needs texts, and its part names no data. Name a data set in the part.")
+
+
+def tau_of(material: Material) -> float:
+    """The temperature of the setting, 1 where it names none."""
+    return float(material.setting.get("tau", 1.0))
 
 
 def layer_means(material: Material) -> Outcome:

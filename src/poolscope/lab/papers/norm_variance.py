@@ -16,9 +16,9 @@ from poolscope.lab.norm_ablation import norm_ablation
 from poolscope.lab.papers import clusters, draw
 from poolscope.lab.papers.cell import Cell, Entry, Kind, Material, Outcome, Paper, Part, Row
 from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.data_sets import DATA_SETS
 from poolscope.lab.papers.models import NORM_MODELS
 from poolscope.lab.papers.published import NORMS
-from poolscope.lab.papers.sources import DATA_SETS
 from poolscope.lab.tokens.measure import token_statistics
 
 NAMES = tuple(model.name for model in NORM_MODELS)

@@ -24,10 +24,10 @@ from poolscope.lab.papers.cell import (
     printed_number,
 )
 from poolscope.lab.papers.common import layer_means, texts_of
+from poolscope.lab.papers.data_sets import DATA_SETS
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.lab.papers.published import SOCM
 from poolscope.lab.papers.quality import model_scores, over_models, quality, quality_beside, spearman
-from poolscope.lab.papers.sources import DATA_SETS
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.plane import MARGINS, Margin, Plane, plane_figure

@@ -21,7 +21,18 @@ import numpy as np
 
 from poolscope.encoders.gguf import models_folder
 from poolscope.errors import InputError, require
-from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTask, query_task
+from poolscope.evaluation import (
+    ClassificationTask,
+    ClusteringTask,
+    RerankingTask,
+    RetrievalTask,
+    SeveralSets,
+    SimilarityTask,
+    SummaryTask,
+    Task,
+    query_task,
+)
+from poolscope.evaluation.reading import drawn_rows
 from poolscope.lab.correlate.model_records import ModelRecords, read_scores
 from poolscope.lab.papers.models import HUB, Checkpoint
 from poolscope.texts import Pairs, Texts, read_pairs, read_texts
@@ -30,8 +41,10 @@ from poolscope.texts.sources import exists, open_benchmark, open_table
 BUILTIN = "builtin:"
 _PATIENCE = 5.0  # seconds to wait for the hub before it counts as out of reach
 TEXTS, PAIRS, LABELLED, SIMILARITY, RETRIEVAL = "texts", "pairs", "labelled", "similarity", "retrieval"
-SCORES = "scores"
-Data: TypeAlias = Texts | Pairs | ClassificationTask | SimilarityTask | RetrievalTask | ModelRecords
+CLUSTERED, RERANKED, SUMMARISED, SCORES = "clustered", "reranked", "summarised", "scores"
+Data: TypeAlias = Texts | Pairs | Task | ModelRecords
+TRAIN, TEST = "train", "test"
+_BATCH, _STEPS = 500, 100  # of k-means in mini-batches; of a logistic regression
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,7 @@ class DataSet:
 
     `columns` are those of the texts (and labels) in the order that the form asks for. `rows` bounds how many are read
     of a stream; a draw is made among these. `files`: files of the repository that are read, where it has no tables.
+    `printed` and `type`: its name and its type of task in the tables of the paper.
     """
 
     name: str
@@ -53,6 +67,8 @@ class DataSet:
     rows: int | None = None
     files: str | None = None
     words: str = ""
+    printed: str = ""
+    type: str = ""
 
     @property
     def address(self) -> str:
@@ -77,9 +93,13 @@ class DataSet:
             case "pairs":
                 return self._pairs(source, **draw)
             case "labelled":
-                text, label = self._named(source)
-                read = read_texts(self._table(source), column=text, label_column=label, **draw)
-                return ClassificationTask(read.texts, list(map(str, read.labels or ())), name=self.name, seed=seed)
+                return self._labelled(source, **draw)
+            case "clustered":
+                return self._clustered(source, limit, seed)
+            case "reranked" | "summarised":
+                kind = RerankingTask if self.form == RERANKED else SummaryTask
+                first, second, third = zip(*drawn_rows(self._rows(source), limit=limit, seed=seed), strict=True)
+                return kind(first, second, third, name=self.name)
             case "similarity":
                 return self._similarity(source, **draw)
             case "scores":
@@ -94,6 +114,45 @@ class DataSet:
             return read_pairs(source, **draw)
         query, document = self._named(source)
         return read_pairs(self._table(source), query_column=query, document_column=document, **draw)
+
+    def _labelled(self, source: str | None, **draw: Any) -> ClassificationTask:
+        """Texts with labels: trained on one set and tested on another, or in folds where there is only one."""
+
+        def read(place: Any, split: str | None) -> Texts:
+            text, label = self._named(place)
+            table = self._table(place) if split is None else replace(self, split=split)._table(place)
+            return read_texts(table, column=text, label_column=label, **draw)
+
+        sides: dict[str, Any] = {TRAIN: source, TEST: source}
+        if source is not None:
+            sides = {side: next(iter(sorted(Path(source).glob(f"{side}*"))), None) for side in sides}
+        if source is not None and None in sides.values():
+            parts = [read(source, None)]
+        else:
+            parts = [read(place and str(place), side) for side, place in sides.items()]
+        return ClassificationTask(
+            [text for part in parts for text in part.texts],
+            [str(label) for part in parts for label in part.labels or ()],
+            name=self.name,
+            seed=draw["seed"],
+            trained=len(parts[0].texts) if len(parts) > 1 else None,
+            steps=_STEPS,
+        )
+
+    def _clustered(self, source: str | None, limit: int | None, seed: int) -> SeveralSets:
+        """A set a row, each with lists of texts and of labels; with a limit so many texts of each."""
+        sets = []
+        for texts, labels in self._rows(source):
+            order = np.random.default_rng(seed).permutation(len(texts))[:limit] if limit else np.arange(len(texts))
+            whole = ClusteringTask(list(texts), list(map(str, labels)), name=self.name, batch=_BATCH, seed=seed)
+            sets.append(whole if len(order) == len(texts) else whole.take(np.sort(order)))
+        return SeveralSets(sets)
+
+    def _rows(self, source: str | None) -> Iterator[tuple[Any, ...]]:
+        """Rows of the columns, from a local table or the hub."""
+        if source is None:
+            return self._stream(self.config, self.split, self.columns)
+        return open_table(source).rows(self._named(source))
 
     def _similarity(self, source: str | None, **draw: Any) -> SimilarityTask:
         first, second, score = self._named(source)
@@ -255,8 +314,9 @@ class Places:
     def data(self, data: DataSet) -> Found:
         """Where a data set is read from; a file that is called like it counts as it. No source: the hub, streamed."""
         if (source := self.texts.get(data.name)) is not None:
-            return Found(data.name, source, Path(source).name.partition(".")[0] == data.local.partition(".")[0])
-        own = next(iter(sorted(self.files.glob(f"{data.local}*"))), None) if data.local else None
+            return Found(data.name, source, _stem(source) == _stem(data.local))
+        copies = sorted(self.files.glob(f"{data.local}*")) if data.local else []
+        own = next((path for path in copies if _stem(path) == _stem(data.local)), None)
         if own is not None:
             return Found(data.name, str(own))
         if not data.hub:
@@ -265,6 +325,15 @@ class Places:
             return Found(data.name, None)
         place = self.files / data.local
         return Found(data.name, None, missing=_fetch(data.files or data.hub, data.address, place))
+
+
+def _stem(path: str | Path) -> str:
+    """The name of a file without any ending.
+
+    >>> _stem("texts/reddit-clustering.jsonl.gz")
+    'reddit-clustering'
+    """
+    return Path(path).name.partition(".")[0]
 
 
 def _fetch(what: str, address: str, place: Path) -> str:
@@ -293,82 +362,3 @@ def hub_out_of_reach() -> str | None:
     except (OSError, ValueError) as error:
         return f"{endpoint} does not answer ({getattr(error, 'reason', error)})"
     return None
-
-
-# -- what the papers name -----------------------------------------------------------------------------------------
-
-_SIMCSE = "princeton-nlp/datasets-for-simcse"
-_HARD = "sentence-transformers/msmarco-co-condenser-margin-mse-sym-mnrl-mean-v1"
-_STS = ("sentence1", "sentence2", "score")
-_LABELS = ("text", "label")
-DATA_SETS = {
-    data.name: data
-    for data in (
-        DataSet(
-            "wiki",
-            _SIMCSE,
-            TEXTS,
-            split="train",
-            file="wiki1m_for_simcse",
-            files="wiki1m_for_simcse.txt",
-            words="1,000 sentences of the Wikipedia file of SimCSE",
-        ),
-        DataSet(
-            "marco",
-            "mteb/msmarco",
-            TEXTS,
-            config="corpus",
-            split="corpus",
-            rows=200_000,
-            file="msmarco",
-            words="1,000 passages of MS MARCO",
-        ),
-        DataSet(
-            "hard",
-            _HARD,
-            PAIRS,
-            ("query", "negative"),
-            config="triplet-hard",
-            split="train",
-            count=50_000,
-            rows=500_000,
-            words="50,000 queries of MS MARCO with a hard negative",
-        ),
-        DataSet(
-            "scores",
-            "",
-            SCORES,
-            words="score the models with poolscope lab mteb MODEL... -o PATH, then pass that folder as scores=PATH",
-        ),
-        DataSet("nfcorpus", "mteb/nfcorpus", RETRIEVAL, words="NFCorpus"),
-        DataSet("scifact", "mteb/scifact", RETRIEVAL, words="SciFact"),
-        DataSet("qmsum", "dwzhu/LongEmbed", RETRIEVAL, config="qmsum", file="qmsum", words="QMSum of LongEmbed"),
-        DataSet(
-            "summscreenfd",
-            "dwzhu/LongEmbed",
-            RETRIEVAL,
-            config="summ_screen_fd",
-            file="summ_screen_fd",
-            words="SummScreenFD of LongEmbed",
-        ),
-        DataSet("imdb", "mteb/imdb", LABELLED, _LABELS, count=5_000, words="IMDB reviews"),
-        DataSet("amazon", "mteb/amazon_polarity", LABELLED, _LABELS, rows=50_000, count=5_000, words="AmazonPolarity"),
-        DataSet("sts12", "mteb/sts12-sts", SIMILARITY, _STS, count=10_000, words="STS12"),
-        DataSet("sts13", "mteb/sts13-sts", SIMILARITY, _STS, count=10_000, words="STS13"),
-        DataSet("sts14", "mteb/sts14-sts", SIMILARITY, _STS, count=10_000, words="STS14"),
-        DataSet("nq", "TIGER-Lab/LongRAG", TEXTS, ("context",), config="nq", split="subset_1000", file="longrag-nq"),
-        DataSet(
-            "hotpotqa",
-            "TIGER-Lab/LongRAG",
-            TEXTS,
-            ("context",),
-            config="hotpot_qa",
-            split="subset_1000",
-            file="longrag-hotpot_qa",
-        ),
-        DataSet("LongAlpaca-12k", "Yukang/LongAlpaca-12k", TEXTS, ("instruction",), split="train", rows=12_000),
-        DataSet(
-            "bookcorpus", "bookcorpus/bookcorpus", TEXTS, split="train", rows=200_000, count=10_000, words="BookCorpus"
-        ),
-    )
-}

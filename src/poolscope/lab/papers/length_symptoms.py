@@ -1,0 +1,156 @@
+"""Length collapse seen and explained: what every length does to vectors, labels and attention, at any temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask
+from poolscope.lab.capture.model import capture
+from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
+from poolscope.lab.papers.common import tau_of, texts_of
+from poolscope.lab.papers.quality import spearman
+from poolscope.metrics.length.bins import labels_by_length, length_bins
+from poolscope.metrics.length.mechanism import MeasuredTexts, length_mechanism, measure_texts
+from poolscope.metrics.length.probes import repetition_probe
+from poolscope.metrics.length.profile import length_profile
+from poolscope.metrics.length.shift import sentences_of
+from poolscope.numbers.intervals import mean_estimate, share_estimate
+from poolscope.numbers.learning import logistic_regression
+from poolscope.numbers.ranking import unit_rows
+from poolscope.repairs.temperature.tempscale import tempscale
+
+_SHORT, _FEW = 10, 2  # tokens of the shortest version of a text; sentences of the middle one
+_SENTENCE = (
+    "The quick brown fox jumps over the lazy dog while the old cat sleeps under the oak tree and dreams of mice."
+)
+
+
+def symptoms_by_length(material: Material) -> Outcome:
+    """By bin of lengths: mean pairwise cosine, distance from the centre, σₐ, cosine of averaged input embeddings."""
+    texts = texts_of(material).texts
+    with tempscale(material.model(), tau_of(material)):
+        measured = measure_texts(material.model(), texts)
+    edges = material.setting.get("edges")
+    bins = [float(edge) for edge in str(edges).split(",")] if edges else length_bins(measured.lengths).edges
+    profile = length_profile(measured.vectors, measured.lengths, bins=bins)
+    mechanism = length_mechanism(measured, profile)
+    rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
+    return Outcome([*rows, {"slope": profile.slope, "words_slope": mechanism.words_slope}], notes=profile.notes)
+
+
+def repeated_words(material: Material) -> Outcome:
+    """The cosine of two texts that repeat one word each, by number of repetitions."""
+    probe = repetition_probe(material.model())
+    return Outcome([{"times": row.times, "tokens": row.tokens, "cosine": row.cosine.value} for row in probe.steps])
+
+
+def labels_at(material: Material) -> Outcome:
+    """Accuracy and entropy of a logistic regression by length, at a temperature."""
+    task = material.data
+    if not isinstance(task, ClassificationTask):
+        raise InputError("this measurement needs texts with labels. Name a data set of that form.")
+    with tempscale(material.model(), tau_of(material)):
+        measured = measure_texts(material.model(), task.texts)
+    edges = [float(edge) for edge in str(material.setting["edges"]).split(",")]
+    if task.trained is not None:
+        return Outcome(_of_test_set(task, measured, edges))
+    by_length = labels_by_length(measured.vectors, measured.lengths, task.labels, bins=edges, seed=material.seed)
+    rows = [
+        {"bin": row.label, "texts": row.texts, "accuracy": row.accuracy, "entropy": row.entropy}
+        for row in by_length.bins
+    ]
+    return Outcome(rows, notes=by_length.notes)
+
+
+def _of_test_set(task: ClassificationTask, measured: MeasuredTexts, edges: list[float]) -> list[Row]:
+    """The same on the test set, by a fit on the training set with as many steps as the task allows."""
+    vectors = unit_rows(measured.vectors, "vectors").astype(np.float64)
+    codes, lengths = task.codes, measured.lengths[task.trained :]
+    fit = logistic_regression(vectors[: task.trained], codes[: task.trained], most_steps=task.steps)
+    shares = fit.shares(vectors[task.trained :])
+    right = (shares.argmax(axis=1) == codes[task.trained :]).astype(np.float64)
+    entropy = -(shares * np.log2(np.maximum(shares, 1e-300))).sum(axis=1)
+    bins = length_bins(lengths, edges, min_texts=1)
+    members = [(label, bins.of == number) for number, label in enumerate(bins.labels)]
+    return [
+        {
+            "bin": label,
+            "texts": int(member.sum()),
+            "accuracy": share_estimate(right[member], each="texts"),
+            "entropy": mean_estimate(entropy[member]),
+        }
+        for label, member in members
+        if member.any()
+    ]
+
+
+def attention_maps(material: Material) -> Outcome:
+    """The attention of the last layer, mean over heads, for one sentence at a high, the usual and a low temperature."""
+    rows: list[Row] = []
+    for tau in (10.0, 1.0, 0.1):
+        with tempscale(material.model(), tau):
+            (batch,) = capture(material.model(), [_SENTENCE], layers=[-1])
+            (text,) = batch.texts()
+        weights = np.asarray(text.layers[0].A, dtype=np.float64).mean(axis=0)
+        rows += [
+            {"tau": f"τ = {tau:g}", "row": i, "column": j, "weight": float(weights[i, j])}
+            for i in range(len(weights))
+            for j in range(len(weights))
+        ]
+    return Outcome(rows)
+
+
+def three_versions(material: Material) -> Outcome:
+    """Every text whole, in its first sentences and in its first words: their lengths, and where they lie on two axes.
+
+    The paper lets a language model summarise; here texts are shortened by rule, so what they say changes too.
+    """
+    texts = texts_of(material).texts
+    versions = {
+        "whole": list(texts),
+        "few sentences": [" ".join(sentences_of(text)[:_FEW]) for text in texts],
+        "ten words": [" ".join(text.split()[:_SHORT]) for text in texts],
+    }
+    measured = {name: measure_texts(material.model(), own) for name, own in versions.items()}
+    units = {name: unit_rows(each.vectors, "vectors").astype(np.float64) for name, each in measured.items()}
+    together = np.concatenate(list(units.values()))
+    centre = together.mean(axis=0)
+    axes = np.linalg.svd(together - centre, full_matrices=False)[2][:2]
+    rows: list[Row] = []
+    for name, vectors in units.items():
+        places = (vectors - centre) @ axes.T
+        distance = mean_estimate(np.linalg.norm(places, axis=1))
+        rows.append({"version": name, "length": float(measured[name].lengths.mean()), "distance_to_origin": distance})
+        rows += [{"version": name, "x": float(x), "y": float(y)} for x, y in places[:300]]
+    return Outcome(rows)
+
+
+def collapse_and_gain(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """Appendix E.4: does a model that loses more on long texts win more by the temperature? One row a model, and ρ."""
+    accuracy = {(row["model"], row["tau"], row["bin"]): row["accuracy"] for row in rows if "accuracy" in row}
+    found: list[Row] = []
+    for model in dict.fromkeys(model for model, _, _ in accuracy):
+        bins = [place for name, tau, place in accuracy if name == model and tau == 1.0]
+        after = [tau for name, tau, _ in accuracy if name == model and tau != 1.0]
+        if len(bins) > 1 and after:
+            lost = accuracy[model, 1.0, bins[0]] - accuracy[model, 1.0, bins[-1]]
+            won = np.mean(
+                [accuracy.get((model, after[0], place), np.nan) - accuracy[model, 1.0, place] for place in bins]
+            )
+            found.append({"model": model, "lost_on_long": lost, "won_by_temperature": float(won)})
+    if len(found) > 3:
+        columns = (np.array([row[name] for row in found]) for name in ("lost_on_long", "won_by_temperature"))
+        found.append({"models": len(found), "rho": spearman(*columns)})
+    return found
+
+
+KINDS: dict[str, Kind] = {
+    "bins": symptoms_by_length,
+    "repetition": repeated_words,
+    "labels": labels_at,
+    "attention": attention_maps,
+    "versions": three_versions,
+}
