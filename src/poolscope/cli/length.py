@@ -58,7 +58,9 @@ def length(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
+    """Do long texts look alike, do short ones win, is the end still found?
+
+    Example: poolscope length builtin:minilm texts.jsonl --queries queries.jsonl
 
     With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. With a file of VECTORS, which
     needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without

@@ -69,7 +69,9 @@ def socm(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
+    """Which texts look alike to a search although their tokens differ?
+
+    Example: poolscope socm builtin:minilm texts.jsonl --top 5
 
     Worst pairs are those of pairs that a search may confuse: of different documents, and near by their means. Beside
     d_Σ stands what the same tokens give when they are dealt at random. Where you name the pairs (--pairs FILE,
@@ -405,7 +407,9 @@ def pair(
     *,
     options: dict[str, Any],
 ) -> None:
-    """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
+    """How far are two texts apart, by their means and by their tokens?
+
+    Example: poolscope pair "A man bites a dog." "A dog bites a man."
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference. With --query: which
     tokens of each text the query finds, and what of that the mean keeps; -o draws it.

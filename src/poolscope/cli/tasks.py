@@ -99,7 +99,11 @@ def tune(
     asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Search readings of decoders, attention temperatures, poolings and vector repairs on half of the texts.
+    """Which repair helps on your texts, if any?
+
+    Example: poolscope tune builtin:minilm texts.jsonl --queries queries.jsonl -o repair.safetensors
+
+    Readings of decoders, attention temperatures, poolings and vector repairs are tried on half of the queries.
 
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
@@ -222,7 +226,9 @@ def evaluate(
     asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """The score of a model on a task with its interval; with a repair, both and the paired difference.
+    """How well does a model search, with and without a repair?
+
+    Example: poolscope evaluate builtin:minilm texts.jsonl --queries queries.jsonl --pooling max
 
     split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
     retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.

@@ -42,7 +42,9 @@ def paper(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Measure a paper as far as its models and texts can be reached, beside what it prints.
+    """What does a paper print, and what do your models give?
+
+    Example: poolscope lab paper socm --figure 3 --models mine=builtin:minilm -o socm
 
     One folder a figure or table: numbers, the printed ones beside them with agrees or differs, a drawing. What cannot
     be reached says what to fetch, from where and to where. A run that was stopped goes on. Exit code 1: no numbers.

@@ -68,7 +68,9 @@ def tokens(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Norm and variance of the tokens in every layer: how far from the origin, how spread within a type and between.
+    """Which tokens dominate an average: by words, or by their contexts?
+
+    Example: poolscope tokens builtin:minilm texts.jsonl
 
     MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
     cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
