@@ -18,7 +18,15 @@ from poolscope.extensions import rows_of
 FAILED = 2
 PURPOSE = "Find out why your embedding search misses things, what to fix first, and whether the fix helps."
 
-START, LOOK, VECTORS, PREPARE, WATCH, MORE = "Start here", "Look closer", "Vectors", "Prepare", "Watch", "More"
+PANELS = START, LOOK, VECTORS, PREPARE, WATCH, MORE = (
+    "Start here",
+    "Look closer",
+    "Vectors",
+    "Prepare",
+    "Watch",
+    "More",
+)
+_NAMES = 15  # columns of the names of panels
 
 
 @dataclass(frozen=True)
@@ -100,15 +108,14 @@ def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str
     columns = get_terminal_size().columns
     first = [row for row in rows if row.panel == START] or list(rows)
     hanging = max(len(row.name) for row in first) + 4
-    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns), "", START if path == "poolscope" else "Commands"]
+    title = START if path == "poolscope" else "Commands"
+    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns), "", title]
     for row in first:
         lines.append(f"  {row.name}".ljust(hanging) + wrapped(row.words, columns, " " * hanging)[hanging:])
-    others = {panel: [row.name for row in rows if row.panel == panel] for panel in (LOOK, VECTORS, PREPARE, WATCH, MORE)}
-    others = {panel: names for panel, names in others.items() if names and len(first) < len(rows)}
+    others = {row.panel: [each.name for each in rows if each.panel == row.panel] for row in rows if row not in first}
     lines += ["", "Other commands"] if others else []
-    for panel, names in others.items():
-        indent = " " * 15
-        lines.append(f"  {panel}".ljust(15) + wrapped(", ".join(names), columns, indent)[15:])
+    for panel in (panel for panel in PANELS if panel in others):
+        lines.append(f"  {panel}".ljust(_NAMES) + wrapped(", ".join(others[panel]), columns, " " * _NAMES)[_NAMES:])
     lines += ["", f"{path} COMMAND --help says what a command answers, with an example."]
     if path == "poolscope":
         lines.append(wrapped("poolscope audit alone audits the embedded model on the embedded texts.", columns))
