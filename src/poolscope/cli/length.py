@@ -62,9 +62,8 @@ def length(
 
     Example: poolscope length builtin:minilm texts.jsonl --queries queries.jsonl
 
-    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. With a file of VECTORS, which
-    needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
-    TEXTS, the names of columns are those of the file.
+    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. A file of VECTORS needs no
+    model. If it holds neither texts nor lengths, name its TEXTS too.
     """
     from poolscope.cli.inputs import Inputs, read_asked
     from poolscope.clouds.vectors import is_vectors

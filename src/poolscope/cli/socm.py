@@ -57,7 +57,7 @@ def socm(
     scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
     a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
     b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
-    eps: Annotated[float, option("X", "1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    eps: Annotated[float, option("X", "0 is exact, 1e-9 what the published code computes.")] = 0.0,
     top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
     threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
     json: arguments.Json = None,

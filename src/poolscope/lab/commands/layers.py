@@ -278,9 +278,9 @@ def windows(
 
     Example: poolscope windows builtin:minilm texts.jsonl --ratio 2,4,8
 
-    For each number of tokens a window: the share of the variance of a text that is lost, beside tokens in random order,
-    windows with a second vector and windows that are cut where the tokens change; SOCM between windows; the windows
-    that are hurt most. Nothing is trained: a model that learned to read such means may do better.
+    You see the share of a text's variance that is lost, beside tokens in random order, windows with a second vector,
+    and windows that end where the tokens change. Nothing is trained: a model that learned to read such means may do
+    better.
     """
     from poolscope.cli.inputs import Inputs
 

@@ -10,7 +10,7 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_folder
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.show.screen import Screen, tell
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ def paper(
     if name == COVERAGE:
         _check_coverage(output, Screen(json))
         return
+    from poolscope.lab.papers.catalogue import PAPERS
+
+    if name not in PAPERS:
+        raise InputError(f"{name} is no paper here. Choose {', '.join(PAPERS)}.{did_you_mean(name, PAPERS)}")
     if output is None:
         raise InputError("no folder was named. Say where the results go: -o FOLDER.")
     named: dict[str, str | None] = {}
