@@ -110,7 +110,7 @@ def run_shell(block):
             continue
         program, *arguments = (STAND_INS.get(word, word) for word in words)
         assert program == "poolscope", line
-        if arguments[0] not in ("pair", "inspect") and not {"texts.jsonl", "texts.txt"} & set(arguments):
+        if not any(Path(argument).exists() for argument in arguments):
             arguments += smaller(arguments[0])
         arguments += SMALLER.get(arguments[0], [])
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "80"}, catch_exceptions=False)

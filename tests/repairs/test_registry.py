@@ -65,7 +65,7 @@ def test_a_repair_from_outside_is_tried_and_named_on_the_command_line(tmp_path):
     shown = run("tune", folder, tmp_path / "texts.txt", "--search", "turned")
     assert "turned" in shown
     assert "mean removal" not in shown
-    with pytest.raises(InputError, match=r"--search: received colours; allowed: reading, .*whitening, turned"):
+    with pytest.raises(InputError, match=r"--search colours is not known\. Choose reading, .*whitening, turned"):
         run("tune", folder, tmp_path / "texts.txt", "--search", "colours")
 
 

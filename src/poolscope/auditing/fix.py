@@ -26,7 +26,7 @@ from poolscope.auditing.words import fill
 from poolscope.chunks.chunking import chunk_texts
 from poolscope.connectors import check_place, read_index, write_index
 from poolscope.encoders import as_encoder
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.files import atomic_file, folder_to_write
 from poolscope.numbers import Index
 from poolscope.repairs.repair_file import Repair
@@ -154,7 +154,7 @@ def _chosen(before: Audit, name: str | None) -> Cure:
             f"The audit proves no cure. Name one to try it all the same: --cure {' or '.join(list(_STEPS)[:3])}."
         )
     if name not in cures:
-        raise InputError(f"--cure {name} is not known. Choose one of {', '.join(_STEPS)}.")
+        raise InputError(f"--cure {name} is not known. Choose one of {', '.join(_STEPS)}.{did_you_mean(name, _STEPS)}")
     return cures[name]
 
 

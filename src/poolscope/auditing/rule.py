@@ -51,11 +51,12 @@ class Rule:
     level: float = 0.95
 
     def __post_init__(self) -> None:
-        if self.k < 1 or not 0 < self.matters < 1 or not 0.5 <= self.level < 1:
-            raise InputError(
-                f"received k = {self.k}, a gain that matters of {self.matters} and a level of {self.level}; allowed: "
-                f"k of 1 or more, a gain between 0 and 1, a level from 0.5 to below 1."
-            )
+        if self.k < 1:
+            raise InputError(f"top (k) is {self.k}. Use 1 or more, such as 10.")
+        if not 0 < self.matters < 1:
+            raise InputError(f"matters is {self.matters}. Use a gain between 0 and 1, such as 0.01.")
+        if not 0.5 <= self.level < 1:
+            raise InputError(f"level is {self.level}. Use 0.5 or more and less than 1, such as 0.95.")
 
 
 @dataclass(frozen=True)

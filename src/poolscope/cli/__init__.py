@@ -16,9 +16,17 @@ from poolscope import __version__
 from poolscope.extensions import rows_of
 
 FAILED = 2
-PURPOSE = "See what pooling hides: measure, explain and repair collapse in text embeddings."
+PURPOSE = "Find out why your embedding search misses things, what to fix first, and whether the fix helps."
 
-START, LOOK, PREPARE, MORE = "Start here", "Look closer", "Prepare", "More"
+PANELS = START, LOOK, VECTORS, PREPARE, WATCH, MORE = (
+    "Start here",
+    "Look closer",
+    "Vectors",
+    "Prepare",
+    "Watch",
+    "More",
+)
+_NAMES = 15  # columns of the names of panels
 
 
 @dataclass(frozen=True)
@@ -47,10 +55,10 @@ _OWN = (
     Row("tune", "poolscope.cli.tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
     Row("cost", "poolscope.cli.cost", "What does averaging cost your search? The tokens answer, too.", START),
     Row("runtime", "poolscope.cli.audit", "Does a server give the vectors of the model that it is said to run?", START),
-    Row("seal", "poolscope.cli.seal", "A small file by which an index or a server is recognised.", PREPARE),
-    Row("check", "poolscope.cli.seal", "Is a server or an index still what was sealed?", START),
-    Row("migrate", "poolscope.cli.migrate", "Two stores or servers before a switch: what changes?", START),
-    Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", START),
+    Row("seal", "poolscope.cli.seal", "A small file by which an index or a server is recognised.", WATCH),
+    Row("check", "poolscope.cli.seal", "Is a server or an index still what was sealed?", WATCH),
+    Row("migrate", "poolscope.cli.migrate", "Two stores or servers before a switch: what changes?", WATCH),
+    Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", PREPARE),
     Row("inspect", "poolscope.cli.inspect", "What a model declares and asks for, before it is loaded.", PREPARE),
     Row("chunk", "poolscope.cli.prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "poolscope.cli.prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
@@ -84,25 +92,31 @@ def extension_rows() -> tuple[Row, ...]:
 
     load_extensions()
     taken = {row.name for row in COMMANDS}
-    return tuple(Row(name, METRIC, each.words, LOOK) for name, each in METRICS.items() if name not in taken)
+    return tuple(
+        Row(name, METRIC, each.words, VECTORS if each.needs == "vectors" else LOOK)
+        for name, each in METRICS.items()
+        if name not in taken
+    )
 
 
 def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str:
-    """The first help screen: the purpose, a call, and one line a command, main commands first."""
+    """The first help screen: the commands to start with, one line each, then the names of the others by group."""
     from shutil import get_terminal_size
 
     from poolscope.show.lines import wrapped
 
     columns = get_terminal_size().columns
-    hanging = max(len(row.name) for row in rows) + 4
-    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns)]
-    for panel in (START, LOOK, PREPARE, MORE):
-        shown = [row for row in rows if row.panel == panel]
-        lines += ["", panel] if shown else []
-        for row in shown:
-            name = f"  {row.name}".ljust(hanging)
-            lines.append(name + wrapped(row.words, columns, " " * hanging)[hanging:])
-    lines += ["", f"{path} COMMAND --help explains a command."]
+    first = [row for row in rows if row.panel == START] or list(rows)
+    hanging = max(len(row.name) for row in first) + 4
+    title = START if path == "poolscope" else "Commands"
+    lines = [f"Usage: {path} COMMAND [MODEL] [TEXTS] [OPTIONS]", "", wrapped(purpose, columns), "", title]
+    for row in first:
+        lines.append(f"  {row.name}".ljust(hanging) + wrapped(row.words, columns, " " * hanging)[hanging:])
+    others = {row.panel: [each.name for each in rows if each.panel == row.panel] for row in rows if row not in first}
+    lines += ["", "Other commands"] if others else []
+    for panel in (panel for panel in PANELS if panel in others):
+        lines.append(f"  {panel}".ljust(_NAMES) + wrapped(", ".join(others[panel]), columns, " " * _NAMES)[_NAMES:])
+    lines += ["", f"{path} COMMAND --help says what a command answers, with an example."]
     if path == "poolscope":
         lines.append(wrapped("poolscope audit alone audits the embedded model on the embedded texts.", columns))
         lines += ["", "Options: --version, --install-completion, --help (or -h)"]

@@ -14,7 +14,7 @@ from rich.text import Text
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, received, switch, to_card, to_file, to_folder
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.show.screen import SCREEN, Screen, is_quiet, open_table, put_json
 
 if TYPE_CHECKING:
@@ -93,7 +93,9 @@ def audit(
     from poolscope.texts.groups import document_columns
 
     if fail_on not in (None, *FAIL_ON):
-        raise InputError(f"--fail-on {fail_on} is not known. Choose {', '.join(FAIL_ON)}.")
+        raise InputError(
+            f"--fail-on {fail_on} is not known. Choose {', '.join(FAIL_ON)}.{did_you_mean(fail_on, FAIL_ON)}"
+        )
     if card is not None:
         from poolscope.auditing.card import check_card_path
 

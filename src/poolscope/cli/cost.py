@@ -56,6 +56,8 @@ def cost(
 ) -> None:
     """What does averaging cost your search? The tokens that the mean is made of answer the same queries.
 
+    Example: poolscope cost builtin:minilm texts.jsonl --queries queries.jsonl
+
     Nothing is trained and no text is encoded twice. A way that keeps the tokens is added to the mean, with a weight
     that other queries chose. With nothing: the embedded model on the embedded manuals and their headings. With --pairs:
     sentences of the embedded texts, changed by rule.

@@ -19,7 +19,11 @@ def inspect(
     allow_pickle: Annotated[bool, switch("Do not refuse pickled weights.", "--allow-pickle")] = False,
     json: arguments.Json = None,
 ) -> None:
-    """What does MODEL declare, and where do its files contradict each other? Nothing of it runs or is loaded here.
+    """What does a model declare, and where do its files contradict each other?
+
+    Example: poolscope inspect builtin:minilm
+
+    Nothing of the model runs or is loaded here.
 
     Exit code 0: nothing to look at. 1: something to look at. 2: poolscope would not open it, or it is no model.
     """

@@ -59,11 +59,12 @@ def length(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Length collapse: similarity by length with floors and intervals, the mechanism, null models and probes.
+    """Do long texts look alike, do short ones win, is the end still found?
 
-    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. With a file of VECTORS, which
-    needs no model, TEXTS are the texts of the vectors where the file itself holds neither texts nor lengths; without
-    TEXTS, the names of columns are those of the file.
+    Example: poolscope length builtin:minilm texts.jsonl --queries queries.jsonl
+
+    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. A file of VECTORS needs no
+    model. If it holds neither texts nor lengths, name its TEXTS too.
     """
     from poolscope.cli.inputs import Inputs, read_asked
     from poolscope.clouds.vectors import is_vectors

@@ -50,7 +50,10 @@ def command(name: str) -> Callable[..., None]:
         _print(result, screen, ids)
         screen.put_result(result, json=json, table=table, figure=figure)
 
-    measure.__doc__ = f"{metric.words}\n\nWith nothing: the embedded model on some texts of the embedded corpus."
+    measure.__doc__ = (
+        f"{metric.words}\n\nExample: poolscope {name} builtin:minilm texts.jsonl\n\n"
+        "With nothing: the embedded model on some texts of the embedded corpus."
+    )
     return measure if metric.takes("queries") else _without(measure, "queries")
 
 

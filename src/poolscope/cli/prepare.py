@@ -42,7 +42,9 @@ def chunk(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Split TEXTS so that MODEL reads every chunk to its end; texts that fit stay as they are.
+    """How must texts be split, so that a model reads them to the end? Texts that fit stay as they are.
+
+    Example: poolscope chunk builtin:minilm texts.jsonl -o chunks.jsonl
 
     Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
     long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
@@ -117,7 +119,9 @@ def encode(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Encode TEXTS with MODEL into a store of token clouds.
+    """Encode once, use often: a store of token vectors that every command reads.
+
+    Example: poolscope encode builtin:minilm texts.jsonl -o store
 
     The other commands take the store in place of MODEL and TEXTS. An interrupted run is continued by the same
     command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
@@ -186,7 +190,11 @@ def verify(
     path: Annotated[Path, argument("PATH", "What poolscope wrote: a file or a folder.")],
     json: arguments.Json = None,
 ) -> None:
-    """Is every byte of PATH still as it was written? One line a file; exit code 1 if one is damaged or missing.
+    """Is every byte of PATH still as it was written?
+
+    Example: poolscope verify store
+
+    One line a file. Exit code 1: a file is damaged or missing.
 
     Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
     what has none is `unchecked`.

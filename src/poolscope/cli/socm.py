@@ -58,7 +58,7 @@ def socm(
     scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
     a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
     b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
-    eps: Annotated[float, option("X", "1e-9: as the published code computes it; 0: exact.")] = 0.0,
+    eps: Annotated[float, option("X", "0 is exact, 1e-9 what the published code computes.")] = 0.0,
     top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
     threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
     json: arguments.Json = None,
@@ -71,7 +71,9 @@ def socm(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """SOCM of pairs of texts: high where the mean vectors agree while the token clouds differ.
+    """Which texts look alike to a search although their tokens differ?
+
+    Example: poolscope socm builtin:minilm texts.jsonl --top 5
 
     Worst pairs are those of pairs that a search may confuse: of different documents, and near by their means. Beside
     d_Σ stands what the same tokens give when they are dealt at random. Where you name the pairs (--pairs FILE,
@@ -416,7 +418,9 @@ def pair(
     *,
     options: dict[str, Any],
 ) -> None:
-    """d_μ, d_Σ and SOCM of two texts; with -o a picture of their tokens, means and covariances.
+    """How far are two texts apart, by their means and by their tokens?
+
+    Example: poolscope pair "A man bites a dog." "A dog bites a man."
 
     High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference. With --query: which
     tokens of each text the query finds, and what of that the mean keeps; -o draws it.

@@ -10,7 +10,7 @@ import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import TEXTS, option, switch, to_figure, to_file
 from poolscope.cli.opening import opened_model
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.show.screen import Screen, open_table, put_json
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def read_asked_task(texts: str | None, asked: Mapping[str, Any], limit: int | No
     if asked["query_columns"] is not None or asked["id_column"] is not None:
         raise InputError("--query-columns and --id-column go with --queries. Name the file of the queries.")
     if name not in (*LABEL_FREE, *LABELLED):
-        raise InputError(f"--task: received {name!r}; allowed: {', '.join((*LABEL_FREE, *LABELLED))}.")
+        tasks = (*LABEL_FREE, *LABELLED)
+        raise InputError(f"--task {name} is not known. Choose {', '.join(tasks)}.{did_you_mean(name, tasks)}")
     if name in LABELLED:
         if texts is None:
             raise InputError(f"--task {name}: received no TEXTS; name a file with its labels.")
@@ -99,7 +100,11 @@ def tune(
     asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Search readings of decoders, attention temperatures, poolings and vector repairs on half of the texts.
+    """Which repair helps on your texts, if any?
+
+    Example: poolscope tune builtin:minilm texts.jsonl --queries queries.jsonl -o repair.safetensors
+
+    Readings of decoders, attention temperatures, poolings and vector repairs are tried on half of the queries.
 
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
     there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
@@ -153,8 +158,8 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
     names = dict.fromkeys(part.strip() for part in named.split(","))
     if unknown := [name for name in names if name not in (*KNOWN, *REPAIRS)]:
         raise InputError(
-            f"--search: received {', '.join(unknown)}; allowed: {', '.join(KNOWN)}, or some of {', '.join(REPAIRS)}, "
-            f"with commas between."
+            f"--search {', '.join(unknown)} is not known. Choose {', '.join(KNOWN)}, or repairs with commas between: "
+            f"{', '.join(REPAIRS)}.{did_you_mean(unknown[0], (*KNOWN, *REPAIRS))}"
         )
     keywords = {"reading": "readings", "temperature": "temperatures", "pooling": "poolings", "vectors": "repairs"}
     search: dict[str, Any] = {}
@@ -222,11 +227,14 @@ def evaluate(
     asked: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """The score of a model on a task with its interval; with a repair, both and the paired difference.
+    """How well does a model search, with and without a repair?
 
-    split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. sts,
-    retrieval, classification and clustering read a file: sentence1, sentence2, score; query, document; text, label.
-    reranking reads query, positive, negative; summarisation machine_summaries, human_summaries, relevance.
+    Example: poolscope evaluate builtin:minilm texts.jsonl --queries queries.jsonl --pooling max
+
+    split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. The
+    others read a file: sts the columns sentence1, sentence2 and score, retrieval query and document, classification and
+    clustering text and label. reranking reads query, positive and negative, summarisation machine_summaries,
+    human_summaries and relevance.
     """
     screen = Screen(json)
     chosen = _repair(repair, temperature, pooling)

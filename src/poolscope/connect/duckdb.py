@@ -158,7 +158,9 @@ class DuckConnector:
         only = vectors[0] if len(vectors) == 1 else guess(vectors, VECTORS, VECTOR_HINTS)
         vector = chosen("vectors", fields.vector, list(kinds), only, self.name)
         if vector is None or vector not in vectors:
-            raise InputError(f"{self.name}: {len(vectors)} of the columns {', '.join(kinds)} are vectors. Name one.")
+            raise InputError(
+                f"{self.name}: {len(vectors)} of the columns {', '.join(kinds)} are vectors. Name one: --vector-column."
+            )
         words = [each for each, kind in kinds.items() if kind == "VARCHAR"]
         plain = [each for each in kinds if each not in vectors]
         self._fields = table_fields(fields, vector, list(kinds), words, plain, self.name)

@@ -28,7 +28,9 @@ def mcp(
         list[str] | None, option("NAME", "A host that may be asked and get its key, or s3://BUCKET; may be repeated.")
     ] = None,
 ) -> None:
-    """Serve tools over standard input and output: audit, explain a miss or a pair, cost, check a seal or a runtime.
+    """May an assistant ask? Tools over standard input and output: audit, explain, cost, check.
+
+    Example: poolscope mcp --host huggingface.co
 
     An assistant starts this command itself; name `poolscope` with the argument `mcp` in its settings.
     """

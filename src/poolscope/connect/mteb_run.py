@@ -139,7 +139,9 @@ def mteb(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Score models on a benchmark of mteb, MTEB(eng, v2) by default, beside what SOCM says of them.
+    """How do models score on a benchmark of mteb, MTEB(eng, v2) by default?
+
+    Example: poolscope lab mteb builtin:minilm -o scores
 
     One file a task, in mteb's own form: a run that was stopped goes on, and a task that fails leaves the others. The
     folder is what `poolscope lab paper socm --figure 5 --texts scores=FOLDER` and `poolscope lab correlate` read.

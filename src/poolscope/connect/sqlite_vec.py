@@ -164,7 +164,9 @@ class Vec0Connector:
         vector = chosen("vectors", fields.vector, list(self._columns), only, name)
         if vector is None or vector not in vectors:
             listing = ", ".join(self._columns)
-            raise InputError(f"{name}: {len(vectors)} of the columns {listing} are vectors of numbers. Name one.")
+            raise InputError(
+                f"{name}: {len(vectors)} of the columns {listing} are vectors. Name one with --vector-column."
+            )
         key = next((each for each, form in self._columns.items() if form.kind == "key"), None)
         names = list(self._columns)
         words = [each for each, form in self._columns.items() if form.form == "text"]
@@ -258,7 +260,9 @@ class BlobConnector:
         only = blobs[0] if len(blobs) == 1 else guess(blobs, VECTORS, VECTOR_HINTS)
         vector = chosen("vectors", fields.vector, names, only, name)
         if vector is None or vector not in blobs:
-            raise InputError(f"{name}: {len(blobs)} of the columns {', '.join(names)} hold blobs. Name one.")
+            raise InputError(
+                f"{name}: {len(blobs)} of the columns {', '.join(names)} hold blobs. Name one with --vector-column."
+            )
         self._fields = table_fields(fields, vector, names, words, names, name)
         self.distance: Distance | None = None
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)

@@ -18,7 +18,7 @@ from poolscope.clouds.vectors import Vectors
 from poolscope.connectors import files
 from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields, NewRows
 from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.extensions import add_row, load_extensions, resolve, rows_of
 from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
@@ -218,7 +218,9 @@ def write_index(
     if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "fiu":
         raise InputError(f"vectors: received {matrix.dtype} of shape {matrix.shape}; needed: a matrix, one row a text.")
     if distance not in DISTANCES:
-        raise InputError(f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.")
+        raise InputError(
+            f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.{did_you_mean(distance, DISTANCES)}"
+        )
     named = {"ids": ids, "texts": texts, "groups": groups}
     for part, values in named.items():
         if values is not None and len(values) != len(matrix):
@@ -257,7 +259,9 @@ def _searched_by(collection: Collection, distance: Distance | None) -> Collectio
     if distance is None:
         return collection
     if distance not in DISTANCES:
-        raise InputError(f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.")
+        raise InputError(
+            f"distance: received {distance!r}; allowed: {', '.join(DISTANCES)}.{did_you_mean(distance, DISTANCES)}"
+        )
     if collection.distance not in (None, distance):
         raise InputError(
             f"distance: received {distance!r}, but {collection.source} searches by {collection.distance!r}. Leave it "

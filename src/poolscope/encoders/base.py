@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError, shorten
+from poolscope.errors import InputError, did_you_mean, shorten
 from poolscope.texts import as_texts
 from poolscope.words import say
 
@@ -144,9 +144,13 @@ class EncoderOptions:
         if len(named) > 1:
             raise InputError(f"received {' and '.join(named)}; at most one of prompt, prompt_name and role is allowed.")
         if self.role not in (None, *ROLES):
-            raise InputError(f"role: received {self.role!r}; allowed: {', '.join(ROLES)}.")
+            raise InputError(
+                f"role: received {self.role!r}; allowed: {', '.join(ROLES)}.{did_you_mean(self.role, ROLES)}"
+            )
         if self.dtype not in (None, *DTYPES):
-            raise InputError(f"dtype: received {self.dtype!r}; allowed: {', '.join(DTYPES)}.")
+            raise InputError(
+                f"dtype: received {self.dtype!r}; allowed: {', '.join(DTYPES)}.{did_you_mean(self.dtype, DTYPES)}"
+            )
         if self.device is not None and not _DEVICES.fullmatch(str(self.device)):  # whether it is here, torch knows
             raise InputError(
                 f"device: received {self.device!r}; allowed: cpu, cuda, cuda:0, mps, or several with commas between "

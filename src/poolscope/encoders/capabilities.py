@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, model_identity
 from poolscope.encoders.tokens import Tokens, Vocabulary
-from poolscope.errors import InputError, ModelError, PoolscopeError
+from poolscope.errors import InputError, ModelError, PoolscopeError, did_you_mean
 
 if TYPE_CHECKING:
     from poolscope.encoders.batching import Batch, BatchPlan, Forward
@@ -135,7 +135,10 @@ class EncoderSpec:
 def has(encoder: Any, capability: str) -> bool:
     """Has an encoder this capability, one of `CAPABILITIES`?"""
     if capability not in CAPABILITIES:
-        raise InputError(f"capability: received {capability!r}; allowed: {', '.join(CAPABILITIES)}.")
+        raise InputError(
+            f"capability: received {capability!r}; allowed: {', '.join(CAPABILITIES)}."
+            f"{did_you_mean(capability, CAPABILITIES)}"
+        )
     return getattr(encoder, capability, None) is not None
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from poolscope.encoders.base import Progress
 from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, contacted, post
-from poolscope.errors import InputError, PoolscopeError, shorten, whole_number
+from poolscope.errors import InputError, PoolscopeError, did_you_mean, shorten, whole_number
 from poolscope.hosts import secret_for
 from poolscope.surface import check_fields
 
@@ -123,7 +123,10 @@ class Endpoint:
         check_fields(self)
         _check_address(self.url)
         if self.protocol not in (None, *PROTOCOLS):
-            raise InputError(f"protocol: received {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}.")
+            raise InputError(
+                f"protocol: received {self.protocol!r}; allowed: {', '.join(PROTOCOLS)}."
+                f"{did_you_mean(self.protocol, PROTOCOLS)}"
+            )
         for name, least in (("batch", 1), ("concurrency", 1), ("retries", 0)):
             whole_number(getattr(self, name), name, least=least)
         if self.dimensions is not None:

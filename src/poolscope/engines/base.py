@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from numbers import Real
 from typing import Any, Protocol
 
-from poolscope.errors import InputError, PoolscopeError, whole_number
+from poolscope.errors import InputError, PoolscopeError, did_you_mean, whole_number
 from poolscope.extensions import service
 from poolscope.numbers.bures.pairs import available_cores, limit_cores
 
@@ -127,7 +127,10 @@ def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iter
 def as_engine(engine: Engine | str | None) -> Engine:
     """An engine, or the one of a name; None is this process."""
     if engine is not None and not isinstance(engine, str) and not callable(getattr(engine, "run", None)):
-        raise InputError(f"engine: received {engine!r}; allowed: {', '.join(ENGINES)}, or what make_engine gave.")
+        raise InputError(
+            f"engine: received {engine!r}; allowed: {', '.join(ENGINES)}, or what make_engine gave."
+            f"{did_you_mean(engine, ENGINES)}"
+        )
     return make_engine(engine) if engine is None or isinstance(engine, str) else engine
 
 
@@ -193,5 +196,5 @@ def make_engine(
     if name == "processes":
         return ProcessEngine(workers)
     if name not in (None, "local"):
-        raise InputError(f"engine: received {name!r}; allowed: {', '.join(ENGINES)}.")
+        raise InputError(f"engine: received {name!r}; allowed: {', '.join(ENGINES)}.{did_you_mean(name, ENGINES)}")
     return LocalEngine()

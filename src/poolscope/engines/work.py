@@ -22,7 +22,7 @@ from poolscope.clouds.vectors import Vectors
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
 from poolscope.engines.base import Engine, LocalEngine, as_engine, merged
-from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, shorten, whole_number
+from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, did_you_mean, shorten, whole_number
 from poolscope.extensions import load_extensions, resolve
 from poolscope.metrics.base import METRICS, Metric
 from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
@@ -269,7 +269,10 @@ def measure_with(
         load_extensions()  # a metric of another package
     row = METRICS.get(metric) if isinstance(metric, str) else metric
     if not isinstance(row, Metric):
-        raise InputError(f"metric: received {metric!r}; allowed: {', '.join(METRICS)}, or a Metric. Try 'socm'.")
+        raise InputError(
+            f"metric: received {metric!r}; allowed: {', '.join(METRICS)}, or a Metric. Try 'socm'."
+            f"{did_you_mean(metric, METRICS)}"
+        )
     if layer is not None:
         layer = whole_number(layer, "layer", least=-(2**31))
     engine = as_engine(engine)

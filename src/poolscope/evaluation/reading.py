@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.encoders.base import check_texts
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.evaluation.lists import RerankingTask, SummaryTask
 from poolscope.evaluation.tasks import ClassificationTask, ClusteringTask, RetrievalTask, SimilarityTask, Task
 from poolscope.texts import Texts, as_texts, read_pairs, read_queries, read_texts
@@ -54,7 +54,9 @@ def read_task(
     2
     """
     if kind not in KINDS:
-        raise InputError(f"task: received {kind!r}; allowed: {', '.join(KINDS)}. Ask for one of these.")
+        raise InputError(
+            f"task: received {kind!r}; allowed: {', '.join(KINDS)}. Ask for one of these.{did_you_mean(kind, KINDS)}"
+        )
     return KINDS[kind](source, columns, {"limit": limit, "seed": seed})
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures.pairs import workers
 from poolscope.numbers.ranking import best_of_rows
@@ -85,7 +85,9 @@ def unit_tokens(
     [[0.6000000238418579, 0.800000011920929]]
     """
     if storage not in STORAGES:
-        raise InputError(f"storage: received {storage!r}; allowed: {', '.join(STORAGES)}.")
+        raise InputError(
+            f"storage: received {storage!r}; allowed: {', '.join(STORAGES)}.{did_you_mean(storage, STORAGES)}"
+        )
     total = int(clouds.lengths.sum())
     owner = np.repeat(np.arange(len(clouds)), clouds.lengths)
     counts = _per_token(tokens, total, "tokens").astype(bool) if tokens is not None else np.ones(total, dtype=bool)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.token_clouds import check_clouds
-from poolscope.errors import InputError, shorten
+from poolscope.errors import InputError, did_you_mean, shorten
 from poolscope.numbers import Array
 from poolscope.numbers.moments import mean, unit_mean_factor
 
@@ -378,7 +378,9 @@ def make_pooling(how: str | Pooling) -> Pooling:
     if isinstance(how, Pooling):
         return how
     if not isinstance(how, str) or how not in POOLINGS:
-        raise InputError(f"pooling: received {shorten(how)}; allowed: {', '.join(POOLINGS)}.")
+        raise InputError(
+            f"pooling: received {shorten(how)}; allowed: {', '.join(POOLINGS)}.{did_you_mean(how, POOLINGS)}"
+        )
     return POOLINGS[how]()
 
 

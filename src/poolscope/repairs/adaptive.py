@@ -23,7 +23,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress
-from poolscope.errors import InputError, shorten, whole_number
+from poolscope.errors import InputError, did_you_mean, shorten, whole_number
 from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.files import atomic_file
@@ -110,7 +110,9 @@ class AdaptivePooling:
         check_fields(self)
         whole_number(self.most, "most")
         if self.parts not in PARTS:
-            raise InputError(f"parts: received {self.parts!r}; allowed: {', '.join(PARTS)}.")
+            raise InputError(
+                f"parts: received {self.parts!r}; allowed: {', '.join(PARTS)}.{did_you_mean(self.parts, PARTS)}"
+            )
         if not 1 <= self.budget <= self.most:
             raise InputError(f"budget: received {self.budget!r}; allowed: 1 to {self.most}, vectors a text on average.")
 
@@ -143,7 +145,9 @@ def pooled_tokens(clouds: TokenClouds, counts: Sequence[int], *, by: str = "clus
     [[0.95, 0.05], [0.0, 1.0]]
     """
     if by not in TOKEN_POOLINGS:
-        raise InputError(f"by: received {by!r}; allowed: {', '.join(TOKEN_POOLINGS)}.")
+        raise InputError(
+            f"by: received {by!r}; allowed: {', '.join(TOKEN_POOLINGS)}.{did_you_mean(by, TOKEN_POOLINGS)}"
+        )
     rows: dict[int, list[Array]] = {count: [] for count in counts}
     with workers() as pool:
         for means in pool.map(partial(_means_of_groups, counts=counts, by=by), map(np.asarray, clouds)):

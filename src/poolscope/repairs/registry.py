@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from poolscope.errors import InputError, shorten
+from poolscope.errors import InputError, did_you_mean, shorten
 from poolscope.extensions import add_row, load_extensions
 from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
@@ -93,7 +93,10 @@ def make_part(family: Family, how: Any, *, argument: str) -> Any:
     if isinstance(how, base):
         return how
     if not isinstance(how, str) or how not in names:
-        raise InputError(f"{argument}: received {shorten(how)}; allowed: {', '.join(names)}, or an object of these.")
+        raise InputError(
+            f"{argument}: received {shorten(how)}; allowed: {', '.join(names)}, or an object of these."
+            f"{did_you_mean(how, names)}"
+        )
     row = REPAIRS[how]
     return row.kind(**(row.tried[0] if row.tried else {}))
 

@@ -24,7 +24,7 @@ from poolscope import __version__
 from poolscope.digests import check_seal, digest_of_arrays, sealed
 from poolscope.encoders.capabilities import has, unembedding_of
 from poolscope.encoders.decoders import is_causal
-from poolscope.errors import InputError, MissingExtraError, StoreError, reading, require
+from poolscope.errors import InputError, MissingExtraError, StoreError, did_you_mean, reading, require
 from poolscope.files import atomic_file, refuse_special
 from poolscope.numbers import Array
 from poolscope.numbers.pooling import Arrays, Fitted, is_whole
@@ -159,7 +159,9 @@ class VectorRepair(Fitted):
     def set_output(self, *, transform: str | None = None) -> Self:
         """What `transform` returns, as in scikit-learn: "default" (numpy), "pandas" or "polars"; None: as before."""
         if transform not in (None, *_TABLES):
-            raise InputError(f"transform: received {transform!r}; allowed: {', '.join(_TABLES)}.")
+            raise InputError(
+                f"transform: received {transform!r}; allowed: {', '.join(_TABLES)}.{did_you_mean(transform, _TABLES)}"
+            )
         if transform is not None:
             self._sklearn_output_config = {"transform": transform}  # the name that scikit-learn's clone copies
         return self

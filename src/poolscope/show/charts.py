@@ -104,7 +104,9 @@ def figure_bytes(figure: Any, path: str | os.PathLike[str], *, scale: float = 2.
     check_figure_path(path)
     ending = Path(path).suffix.lower()
     if not hasattr(figure, "to_html" if ending == PAGE else "to_image"):
-        raise InputError(f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass one.")
+        raise InputError(
+            f"figure: received {shorten(figure)}; allowed: a figure of plotly, as results draw. Pass result.figure()."
+        )
     figure = without_markup(figure)
     if ending == PAGE:
         page: str = figure.to_html(include_plotlyjs=True, full_html=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.numbers.intervals import Interval
 from poolscope.results import plain
 
@@ -28,7 +28,9 @@ class Verdict:
 
     def __post_init__(self) -> None:
         if self.level not in LEVELS:
-            raise InputError(f"level: received {self.level!r}; allowed: {', '.join(LEVELS)}.")
+            raise InputError(
+                f"level: received {self.level!r}; allowed: {', '.join(LEVELS)}.{did_you_mean(self.level, LEVELS)}"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain types only."""

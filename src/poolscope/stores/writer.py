@@ -27,7 +27,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import write_vectors
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, TokenEncoder, check_layers
 from poolscope.encoders.pooling import TextPooling
-from poolscope.errors import InputError, ModelError, StoreError, whole_number
+from poolscope.errors import InputError, ModelError, StoreError, did_you_mean, whole_number
 from poolscope.files import keeping, writing
 from poolscope.folder import LOCK, Folder, StoreBusyError
 from poolscope.numbers.streaming import marks_of
@@ -253,7 +253,7 @@ def describe(
 
 def _check_keep(keep: str, keep_tokens: int) -> None:
     if keep not in KEEP:
-        raise InputError(f"keep: received {keep!r}; allowed: {', '.join(KEEP)}.")
+        raise InputError(f"keep: received {keep!r}; allowed: {', '.join(KEEP)}.{did_you_mean(keep, KEEP)}")
     keep_tokens = whole_number(keep_tokens, "keep_tokens", least=0)
     if keep_tokens and keep == "tokens":
         raise InputError(

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, shorten
+from poolscope.errors import InputError, did_you_mean, shorten
 from poolscope.texts.corpus import docstrings, heading_pairs, manuals, summary_body_pairs
 from poolscope.texts.plain import folder_files, kind_of_file, lines, standard_input, whole_file
 from poolscope.texts.records import (
@@ -226,7 +226,9 @@ def _is_iterable(source: Any) -> bool:
 def _builtin(name: str) -> Texts:
     corpora = {BUILTIN: docstrings, MANUALS: manuals}
     if name not in corpora:
-        raise InputError(f"received '{name}'; the built-in corpora are {' and '.join(corpora)}. Ask for one of them.")
+        raise InputError(
+            f"received '{name}'; the built-in corpora are {' and '.join(corpora)}.{did_you_mean(name, corpora)}"
+        )
     return corpora[name]()
 
 

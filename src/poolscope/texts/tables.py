@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from poolscope.errors import InputError, reading, shorten
+from poolscope.errors import InputError, did_you_mean, reading, shorten
 from poolscope.files import refuse_special
 from poolscope.texts.plain import (
     Room,
@@ -53,7 +53,7 @@ class Table:
         if column is not None and column not in self.kinds:
             raise InputError(
                 f"{self.name}: there is no column '{column}'; the columns are {self.listing()}. "
-                f"Name one of them with {option} NAME."
+                f"Name one with {option} NAME.{did_you_mean(column, self.kinds)}"
             )
 
     def require_columns(self) -> None:

@@ -49,7 +49,9 @@ def layers(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """The anatomy of the layers of a transformer: λ, r, C, concentration, cosine, σₐ and SOCM by layer.
+    """In which layer do the tokens of a text become alike, and what does it?
+
+    Example: poolscope layers builtin:minilm texts.txt --retrieval
 
     With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
     second model, say a backbone beside its fine-tuned child.
@@ -273,11 +275,13 @@ def windows(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """What is lost when the tokens of a text are replaced by the means of adjacent windows.
+    """What is lost if every few tokens of a text are replaced by their mean?
 
-    For each number of tokens a window: the share of the variance of a text that is lost, beside tokens in random order,
-    windows with a second vector and windows that are cut where the tokens change; SOCM between windows; the windows
-    that are hurt most. Nothing is trained: a model that learned to read such means may do better.
+    Example: poolscope windows builtin:minilm texts.jsonl --ratio 2,4,8
+
+    You see the share of a text's variance that is lost, beside tokens in random order, windows with a second vector,
+    and windows that end where the tokens change. Nothing is trained: a model that learned to read such means may do
+    better.
     """
     from poolscope.cli.inputs import Inputs
 

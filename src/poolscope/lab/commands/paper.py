@@ -10,7 +10,7 @@ import typer
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_folder
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 from poolscope.show.screen import Screen, tell
 
 if TYPE_CHECKING:
@@ -42,7 +42,9 @@ def paper(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Measure a paper as far as its models and texts can be reached, beside what it prints.
+    """What does a paper print, and what do your models give?
+
+    Example: poolscope lab paper socm --figure 3 --models mine=builtin:minilm -o socm
 
     One folder a figure or table: numbers, the printed ones beside them with agrees or differs, a drawing. What cannot
     be reached says what to fetch, from where and to where. A run that was stopped goes on. Exit code 1: no numbers.
@@ -51,6 +53,10 @@ def paper(
     if name == COVERAGE:
         _check_coverage(output, Screen(json))
         return
+    from poolscope.lab.papers.catalogue import PAPERS
+
+    if name not in PAPERS:
+        raise InputError(f"{name} is no paper here. Choose {', '.join(PAPERS)}.{did_you_mean(name, PAPERS)}")
     if output is None:
         raise InputError("no folder was named. Say where the results go: -o FOLDER.")
     named: dict[str, str | None] = {}

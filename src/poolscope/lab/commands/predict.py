@@ -35,7 +35,9 @@ def predict(
     *,
     options: dict[str, Any],
 ) -> None:
-    """Pooling cost of models × corpora beside what the texts alone tell: SOCM, trace, length, and others.
+    """Does SOCM, or any number without queries, predict what pooling costs?
+
+    Example: poolscope lab predict builtin:minilm builtin:wordllama --corpus builtin:manuals -o predicted
 
     ρ is Spearman's, its p shuffles whole corpora or whole models. A skill above 0 predicts the cost of a model family,
     or of a corpus, that the line was not fitted on; its p is corrected for all quantities.

@@ -43,7 +43,9 @@ def correlate(
     parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
 ) -> None:
-    """Spearman, Pearson and Kendall correlations of the audits' headline numbers with task scores, over models.
+    """Do the numbers of audits go with task scores over models?
+
+    Example: poolscope lab correlate first second third --scores scores.csv --metric socm
 
     With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
     once. Models match by name; those without a partner are named.
@@ -161,7 +163,9 @@ def transport(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Exact 2-Wasserstein distance between token lists beside the Gaussian value that SOCM's two moments give.
+    """How much of the exact transport distance do mean and covariance see?
+
+    Example: poolscope lab transport builtin:minilm texts.jsonl --pairs 60
 
     With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
     """
@@ -233,7 +237,9 @@ def intervene(
     *,
     options: dict[str, Any],
 ) -> None:
-    """SOCM and retrieval before and after interventions on the token clouds that keep every mean.
+    """What follows if the token clouds change and every mean is kept?
+
+    Example: poolscope lab intervene builtin:minilm pairs.csv --do rotate --do top=4
 
     With nothing: the embedded model on 200 pairs (summary, body) of the embedded docstrings. The query and document
     prompts are those the model declares.

@@ -16,7 +16,7 @@ from rich.text import Text
 import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, received, to_figure, to_file
-from poolscope.errors import InputError, ModelError
+from poolscope.errors import InputError, ModelError, did_you_mean
 from poolscope.files import keeping
 from poolscope.show.screen import Screen, put_json, with_ends, with_reach
 
@@ -69,7 +69,9 @@ def tokens(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Norm and variance of the tokens in every layer: how far from the origin, how spread within a type and between.
+    """Which tokens dominate an average: by words, or by their contexts?
+
+    Example: poolscope tokens builtin:minilm texts.jsonl
 
     MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
     cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
@@ -172,7 +174,10 @@ class Request:
     def check(self, sources: Sequence[str]) -> None:
         """Refuse options that apply to none of the sources."""
         if self.group_by not in (None, *GROUPINGS):
-            raise InputError(f"--group-by: received {self.group_by!r}; allowed: {', '.join(GROUPINGS)}.")
+            raise InputError(
+                f"--group-by: received {self.group_by!r}; allowed: {', '.join(GROUPINGS)}."
+                f"{did_you_mean(self.group_by, GROUPINGS)}"
+            )
         kinds = {kind_of(source) for source in sources}
         measured = {"layers": self.layers, "group_by": self.group_by, "max_types": self.max_types}
         reading = {name: value for name, value in self.inputs.reading.items() if name != "seed"}

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, did_you_mean, require
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance
@@ -195,7 +195,9 @@ class LayersResult(Result):
     def __getitem__(self, name: str) -> Array:
         """The values of one quantity, texts first."""
         if name not in self.values:
-            raise InputError(f"received the quantity {name!r}; allowed: {', '.join(QUANTITIES)}.")
+            raise InputError(
+                f"received the quantity {name!r}; allowed: {', '.join(QUANTITIES)}.{did_you_mean(name, QUANTITIES)}"
+            )
         return self.values[name]
 
     def per_text(self, name: str) -> Array:

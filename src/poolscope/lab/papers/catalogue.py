@@ -9,7 +9,7 @@ from typing import Any
 
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.gguf import models_folder
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, did_you_mean, whole_number
 from poolscope.lab.papers import length_collapse, norm_variance, socm
 from poolscope.lab.papers.cell import Paper
 from poolscope.lab.papers.runner import PaperRun, run_paper
@@ -21,7 +21,9 @@ PAPERS: Mapping[str, Paper] = {module.PAPER.name: module.PAPER for module in (so
 def find_paper(name: str) -> Paper:
     """The paper of a name."""
     if name not in PAPERS:
-        raise InputError(f"paper: received {name!r}; allowed: {', '.join(PAPERS)}. Name one of these.")
+        raise InputError(
+            f"paper: received {name!r}; allowed: {', '.join(PAPERS)}. Name one of these.{did_you_mean(name, PAPERS)}"
+        )
     return PAPERS[name]
 
 

@@ -31,8 +31,8 @@ _ABOUT = (
     "what shows each, are in `poolscope/lab/papers/coverage.csv`."
 )
 _GRADED = (
-    "A grade is about the software: an item that needs a model or a data set that is not here is done where a command "
-    "measures it as soon as they are."
+    "A grade is about the software. An item may need a model or a data set that is not here: it is done where a "
+    "command measures it as soon as they are."
 )
 _SOURCES = Path(__file__).resolve().parents[4]  # the checkout, where there is one: tests and pages are looked for there
 

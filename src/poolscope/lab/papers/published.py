@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from poolscope.errors import InputError
+from poolscope.errors import InputError, did_you_mean
 
 SOCM, LENGTH, NORMS = "socm", "length-collapse", "norm-variance"
 PAPERS = {
@@ -72,7 +72,9 @@ def published(paper: str) -> tuple[Published, ...]:
     ['0.612', '0.017']
     """
     if paper not in PAPERS:
-        raise InputError(f"paper: received {paper!r}; allowed: {', '.join(PAPERS)}. Name one of these.")
+        raise InputError(
+            f"paper: received {paper!r}; allowed: {', '.join(PAPERS)}. Name one of these.{did_you_mean(paper, PAPERS)}"
+        )
     source = files(__package__).joinpath(f"{paper}.csv")
     if not source.is_file():
         return ()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, did_you_mean, require
 from poolscope.lab.tokens.moments import TokenMoments, save_state
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval
@@ -115,7 +115,7 @@ class LayerTokens:
         """A corpus-level number (`mean_square`, `within_share`, …; see `corpus_numbers`) with its interval."""
         numbers = corpus_numbers(self.corpus, self.mean_cosine)
         if name not in numbers:
-            raise InputError(f"received the name {name!r}; allowed: {', '.join(numbers)}.")
+            raise InputError(f"received the name {name!r}; allowed: {', '.join(numbers)}.{did_you_mean(name, numbers)}")
         return Estimate(numbers[name], self.intervals.get(name))
 
     def derived(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from poolscope.clouds import TokenClouds, as_matrix
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError, did_you_mean, require
 from poolscope.numbers import Array
 from poolscope.numbers.bures.distances import nuclear_norm, same_dimension
 from poolscope.numbers.moments import mean, unit_mean_factor
@@ -42,7 +42,9 @@ class SocmFormula:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.scale not in SCALES:
-            raise InputError(f"scale: received '{self.scale}'; allowed are {', '.join(SCALES)}.")
+            raise InputError(
+                f"scale: received '{self.scale}'; allowed are {', '.join(SCALES)}.{did_you_mean(self.scale, SCALES)}"
+            )
         if not (0 < self.a < np.inf and 0 < self.b < np.inf):
             raise InputError(f"received a = {self.a!r}, b = {self.b!r}; allowed are positive numbers. Pass such ones.")
         if not 0 <= self.eps < 1:
