@@ -193,6 +193,13 @@ LEAST = {
         for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum")
     },
     "calibrate": {"texts": "nowhere.csv"},
+    "migrate": {"old": VECTORS, "new": VECTORS, "texts": [f"text {k}" for k in range(20)]},
+    "seal": {"source": VECTORS, "texts": [f"text {k}" for k in range(20)]},
+    "check": {"known": "nowhere.seal"},
+    "shrink": {"model": bag_of_words, "task": TASK},
+    "audit_run": {"run": {"q": {"a": 1.0}}, "queries": {"q": {"a": 1}}},
+    "read_run": {"source": {"q": {"a": 1.0}}},
+    "run_of": {"retriever": lambda query: ["a"], "queries": ps.read_queries({"query?": ["a"]})},
     "write_index": {"place": "nowhere.txt", "vectors": np.eye(2)},
     **{name: {"source": "nowhere.csv"} for name in ("read_index", "read_pairs", "read_queries", "read_texts")},
     "read_vectors": {"path": "nowhere.npy"},

@@ -50,6 +50,7 @@ _OWN = (
     Row("seal", "poolscope.cli.seal", "A small file by which an index or a server is recognised.", PREPARE),
     Row("check", "poolscope.cli.seal", "Is a server or an index still what was sealed?", START),
     Row("migrate", "poolscope.cli.migrate", "Two stores or servers before a switch: what changes?", START),
+    Row("misses", "poolscope.cli.misses", "What any search misses, from its run file alone.", START),
     Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", START),
     Row("inspect", "poolscope.cli.inspect", "What a model declares and asks for, before it is loaded.", PREPARE),
     Row("chunk", "poolscope.cli.prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
