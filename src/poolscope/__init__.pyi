@@ -3,6 +3,7 @@ from poolscope.auditing.calibration import calibrate as calibrate
 from poolscope.auditing.compare import compare as compare
 from poolscope.auditing.fix import fix as fix
 from poolscope.auditing.migrate import migrate as migrate
+from poolscope.auditing.misses_of_run import audit_run as audit_run
 from poolscope.auditing.result import Audit as Audit
 from poolscope.auditing.run import audit as audit
 from poolscope.auditing.runtime import check_runtime as check_runtime
@@ -88,6 +89,8 @@ from poolscope.stores.store import open_clouds as open_clouds
 from poolscope.texts import read_pairs as read_pairs
 from poolscope.texts import read_queries as read_queries
 from poolscope.texts import read_texts as read_texts
+from poolscope.texts.runs import read_run as read_run
+from poolscope.texts.runs import run_of as run_of
 from poolscope.verification import verify as verify
 
 __version__: str

@@ -13,6 +13,7 @@ from poolscope.auditing.cure import COST_WORDS
 from poolscope.auditing.decision import DECISION_WORDS
 from poolscope.auditing.fix import FIX_WORDS
 from poolscope.auditing.migrate import MIGRATE_WORDS
+from poolscope.auditing.misses_of_run import RUN_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
 from poolscope.auditing.result import HEADLINE_WORDS
 from poolscope.auditing.rule import WHY
@@ -39,6 +40,7 @@ TEMPLATES = [
     *RUNTIME_WORDS,
     *SEAL_WORDS,
     *MIGRATE_WORDS,
+    *RUN_WORDS,
     *WHY.values(),
 ]
 NUMBERS = {

@@ -1,8 +1,13 @@
-"""Documents of LangChain and LlamaIndex as texts, with the real packages."""
+"""Documents of LangChain, LlamaIndex and Haystack as texts, with the real packages."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"  # read when it is imported
+from haystack import Document as HaystackDocument
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core.schema import Document as LlamaDocument
 from llama_index.core.schema import TextNode
@@ -17,8 +22,9 @@ from poolscope.texts.reading import as_texts
         [LangChainDocument(page_content=f"text {k}", metadata={"source": "a.md"}, id=f"d{k}") for k in range(3)],
         [LlamaDocument(text=f"text {k}", metadata={"source": "a.md"}, id_=f"d{k}") for k in range(3)],
         [TextNode(text=f"text {k}", metadata={"source": "a.md"}, id_=f"d{k}") for k in range(3)],
+        [HaystackDocument(content=f"text {k}", meta={"source": "a.md"}, id=f"d{k}") for k in range(3)],
     ],
-    ids=["LangChain", "LlamaIndex", "nodes"],
+    ids=["LangChain", "LlamaIndex", "nodes", "Haystack"],
 )
 def test_a_list_of_documents_is_read_with_its_ids_and_metadata(documents):
     texts = read_texts(documents, label_column="source")

@@ -14,6 +14,7 @@
 | `ledger.py`       | the rank of every relevant text, before and under each cure                         |
 | `precision.py`    | what a lower precision of the model changes                                         |
 | `misses.py`       | every missed query, opened                                                          |
+| `misses_of_run.py` | what any search misses, from its rankings alone                                    |
 | `decision.py`     | what to do first                                                                    |
 | `threshold.py`    | the score threshold, a setting                                                      |
 | `words.py`        | templates of sentences, and the rules of plain words                                |

@@ -59,6 +59,7 @@ _OWN = (
     Row("check", "poolscope.cli.seal", "Is a server or an index still what was sealed?", WATCH),
     Row("migrate", "poolscope.cli.migrate", "Two stores or servers before a switch: what changes?", WATCH),
     Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", PREPARE),
+    Row("misses", "poolscope.cli.misses", "What any search misses, from its run file alone.", WATCH),
     Row("inspect", "poolscope.cli.inspect", "What a model declares and asks for, before it is loaded.", PREPARE),
     Row("chunk", "poolscope.cli.prepare", "Cut texts so that a model reads every chunk to its end.", PREPARE),
     Row("encode", "poolscope.cli.prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from poolscope.clouds.token_clouds import as_matrix
+from poolscope.clouds import as_matrix
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress
 from poolscope.encoders.endpoint import as_vector_source, is_vector_source
@@ -351,7 +351,8 @@ def shrink(
     whole_number(candidates, "candidates")
     if not isinstance(matters, int | float) or not 0 < matters < 1:
         raise InputError(f"matters: received {matters!r}; allowed: a loss in nDCG between 0 and 1, such as 0.01.")
-    name, queries, documents = _encoded(model, task, vectors, options, progress)
+    stored = None if vectors is None else as_matrix(vectors, name="vectors")
+    name, queries, documents = _encoded(model, task, stored, options, progress)
     if queries.shape[1] != documents.shape[1]:
         raise InputError(
             f"vectors: the texts have dimension {documents.shape[1]}, the queries {queries.shape[1]}; needed: one "

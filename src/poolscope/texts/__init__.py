@@ -8,6 +8,7 @@
 | `sources.py` | the one door to every table; data sets of the hub; folders of BEIR and mteb             |
 | `corpus.py`  | the built-in corpus                                                                     |
 | `queries.py` | `read_queries`: queries and the ids of the texts that answer them                       |
+| `runs.py`    | `read_run`, `read_qrels`: rankings of any search, and files of TREC                     |
 | `reading.py` | `read_texts`, `as_texts`, `read_pairs`, `read_index_pairs`                              |
 """
 

@@ -409,10 +409,11 @@ def _kind_of_type(type_: Any) -> Kind:
 
 # -- documents of other libraries -------------------------------------------------------------------------------------
 
-# Lists of documents of LangChain and LlamaIndex as tables of texts; neither library is imported.
+# Lists of documents of LangChain, LlamaIndex and Haystack as tables of texts; no such library is imported.
 
-# The attribute of the text: of LangChain's documents, and of the documents and nodes of LlamaIndex.
-_TEXT = ("page_content", "text")
+# The attribute of the text: in LangChain, LlamaIndex and Haystack.
+_TEXT = ("page_content", "text", "content")
+_METADATA = ("metadata", "meta")
 _ID = ("id", "id_", "node_id")
 
 
@@ -423,7 +424,11 @@ def is_documents(source: Any) -> bool:
 
 def _is_document(entry: Any) -> bool:
     text = next((getattr(entry, name) for name in _TEXT if hasattr(entry, name)), None)
-    return isinstance(text, str) and isinstance(getattr(entry, "metadata", None), Mapping)
+    return isinstance(text, str) and isinstance(_metadata(entry), Mapping)
+
+
+def _metadata(entry: Any) -> Any:
+    return next((getattr(entry, name) for name in _METADATA if hasattr(entry, name)), None)
 
 
 def documents_table(documents: Sequence[Any]) -> dict[str, list[Any]]:
@@ -442,8 +447,8 @@ def documents_table(documents: Sequence[Any]) -> dict[str, list[Any]]:
     ]
     if all(isinstance(value, str) for value in ids) and len(set(ids)) == len(ids):
         table["id"] = ids
-    for key in documents[0].metadata:
-        values = [entry.metadata.get(key) for entry in documents]
+    for key in _metadata(documents[0]):
+        values = [_metadata(entry).get(key) for entry in documents]
         if str(key) not in table and all(isinstance(value, str | int) for value in values):
             table[str(key)] = values
     return table

@@ -16,7 +16,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # other people's imports
     mteb = pytest.importorskip("mteb")
     datasets = pytest.importorskip("datasets")
-    from mteb.abstasks import AbsTaskRetrieval
+    from mteb.abstasks import AbsTaskClassification, AbsTaskClustering, AbsTaskRetrieval
+    from mteb.abstasks.pair_classification import AbsTaskPairClassification
     from mteb.abstasks.sts import AbsTaskSTS
     from mteb.abstasks.task_metadata import TaskMetadata
 
@@ -61,6 +62,37 @@ class Retrieval(AbsTaskRetrieval):
         self.dataset, self.data_loaded = {"default": {"test": split}}, True
 
 
+class Classification(AbsTaskClassification):
+    metadata = metadata("MemoryClassification", "Classification", "accuracy")
+    samples_per_label, n_experiments = 2, 3
+
+    def load_data(self, num_proc=None, **kwargs):
+        table = datasets.Dataset.from_dict({"text": FIRST, "label": [k % 2 for k in range(len(FIRST))]})
+        self.dataset, self.data_loaded = datasets.DatasetDict(train=table, test=table), True
+
+
+class Clustering(AbsTaskClustering):
+    metadata = metadata("MemoryClustering", "Clustering", "v_measure")
+    max_fraction_of_documents_to_embed, max_document_to_embed, n_clusters = None, None, 2
+
+    def load_data(self, num_proc=None, **kwargs):
+        texts = [*FIRST, *SECOND]
+        table = datasets.Dataset.from_dict({"sentences": texts, "labels": [k % 3 for k in range(len(texts))]})
+        self.dataset, self.data_loaded = datasets.DatasetDict(test=table), True
+
+
+class PairClassification(AbsTaskPairClassification):
+    metadata = metadata("MemoryPairs", "PairClassification", "max_ap")
+
+    def load_data(self, num_proc=None, **kwargs):
+        labels = [k % 2 for k in range(len(FIRST))]
+        table = datasets.Dataset.from_dict({"sentence1": FIRST, "sentence2": SECOND, "labels": labels})
+        self.dataset, self.data_loaded = datasets.DatasetDict(test=table), True
+
+
+TASKS = (Similarity, Retrieval, Classification, Clustering, PairClassification)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     prompts = {"query": "query : ", "document": "passage : "}
@@ -102,6 +134,25 @@ def test_results_of_a_repair_lie_beside_those_of_the_model(folder, tmp_path):
     stored = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("MemorySTS.json"))
     assert len(stored) == 2
     assert sum("tau-0.5" in path for path in stored) == 1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_scores_are_those_of_the_model_in_sentence_transformers(task, tmp_path):
+    library = pytest.importorskip("sentence_transformers")
+    prompts = {"query": "query : ", "document": "passage : "}
+    folder = declare(save_model(tmp_path / "model", "Bert"), prompts=prompts, after=["Normalize"])
+    plain = library.SentenceTransformer(str(folder), device="cpu")
+    # mteb asks sentence-transformers for prompts of tasks; our wrapper uses those that the model declares, by role.
+    expected = main_score(plain, task()) if task is Retrieval else main_score(without_prompts(plain), task())
+    found = mteb.evaluate(mteb_model(str(folder), name="mine/tiny"), [task()], cache=mteb.ResultCache(tmp_path))
+    assert found.task_results[0].scores["test"][0]["main_score"] == pytest.approx(expected, abs=1e-5)
+    (stored,) = tmp_path.rglob(f"{task.metadata.name}.json")
+    assert mteb.TaskResult.from_disk(stored).scores["test"][0]["main_score"] == pytest.approx(expected, abs=1e-5)
+
+
+def without_prompts(model):
+    model.prompts = {}
+    return model
 
 
 def experiment(*arguments, **options) -> str | None:

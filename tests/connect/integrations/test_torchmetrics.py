@@ -117,3 +117,17 @@ def test_two_processes_agree_on_all_pairs(clouds):
     (left, left_mask), (right, right_mask) = padded(clouds, [0]), padded(clouds, [1])
     paired.update(left, right, left_mask, right_mask)
     assert paired.compute().item() == pytest.approx(socm(clouds, pairs=[(0, 1)]).mean, rel=1e-6)
+
+
+@pytest.mark.parametrize("make", [SOCM, PairedSOCM])
+def test_one_value_and_several_are_plotted(make, clouds):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    metric = make()
+    sides = padded(clouds, [0, 1, 2]), padded(clouds, [3, 4, 5])
+    metric.update(*sides[0]) if make is SOCM else metric.update(sides[0][0], sides[1][0], sides[0][1], sides[1][1])
+    value = metric.compute()
+    for several, shown in ((None, [float(value)]), ([value, value + 1], [float(value), float(value) + 1])):
+        figure, axes = metric.plot(several)
+        assert axes.lines[0].get_ydata() == pytest.approx(shown)
+        matplotlib.pyplot.close(figure)

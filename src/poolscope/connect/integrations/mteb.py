@@ -66,7 +66,8 @@ def mteb_model(
     `name` is under which results are kept, ORGANISATION/NAME (by default that of the model); a repair is kept as an
     experiment of it, apart for every fit and for other encoder options; a temperature by a function is refused, since
     two functions cannot be told apart. mteb's own instructions for tasks are not used: prompts are those that the model
-    declares.
+    declares. Vectors have length 1, so a model that does not normalise scores otherwise where lengths count, as in
+    classification and clustering.
     """
     chosen = repair if isinstance(repair, Repair) else Repair() if repair is None else Repair.load(repair)
     return PoolscopeEncoder(chosen.apply(model, **options), name=name)

@@ -34,6 +34,10 @@ class _Socm(Metric):
         super().__init__(**settings)
         self.formula = formula or SocmFormula()
 
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """A figure of one value or of several, by torchmetrics; by default of what `compute` gives."""
+        return self._plot(val, ax)
+
 
 class SOCM(_Socm):
     """Mean SOCM over all pairs of all texts seen; equals `poolscope.socm` of their clouds.
