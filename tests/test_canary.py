@@ -229,6 +229,38 @@ def test_nothing_of_it_comes_out_of_an_audit(tmp_path, model, monkeypatch):
     assert leaks(audit._repr_html_() + str(audit)) == []
 
 
+FORGED = "a\n::error::owned\npoolscope: all is well\r::stop-commands::x"
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda: pq.write_table(pa.table({FORGED: [1], f"{FORGED}b": [2]}), "t.parquet"), "corpus MODEL t.parquet"),
+        (lambda: Path("t.csv").write_text(f'"{FORGED}","{FORGED}b"\n1,2\n', newline=""), "corpus MODEL t.csv"),
+        (lambda: np.savez("t.npz", **{FORGED: np.zeros((3, 4)), "b": np.zeros((2, 2))}), "audit t.npz"),
+        (lambda: _model_folder(Path("m"), config={}, modules=[{"type": f"x.{FORGED}", "path": ""}]), "socm m T"),
+        (
+            lambda: _model_folder(Path("m"), config={}, modules=[{"type": "x.Transformer", "path": f"../{FORGED}"}]),
+            "socm m T",
+        ),
+        (lambda: None, f"socm {FORGED} T"),
+    ],
+    ids=["parquet", "csv", "npz", "type", "path", "typed"],
+)
+def test_no_name_begins_a_line_of_its_own(write, words, tmp_path, model, monkeypatch):
+    """The log of a CI run obeys lines that begin with two colons."""
+    monkeypatch.chdir(tmp_path)
+    Path("T").mkdir()
+    Path("T/texts.txt").write_text("the cat sat\n\na dog ran\n")
+    write()
+    known = {"MODEL": model, "§": FORGED}
+    code, said = command(*(known.get(word, word) for word in words.replace(FORGED, "§").split(" ")))
+    assert code == 2
+    assert "owned" in said
+    lines = [line.strip() for line in said.splitlines()]
+    assert [line for line in lines if line.startswith("::") or line == "poolscope: all is well"] == []
+
+
 # -- servers ----------------------------------------------------------------------------------------------------------
 
 CODES = (400, 401, 404, 413, 429, 500)

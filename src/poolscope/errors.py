@@ -15,11 +15,11 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
-from poolscope.words import clean, clean_error
+from poolscope.words import clean_error, in_line
 
 
 class PoolscopeError(Exception):
-    r"""Base of every error that poolscope raises on purpose; its words are clean (`words.clean`).
+    r"""Base of every error that poolscope raises on purpose; its words are clean, in one line (`words.in_line`).
 
     So are those of the error that is being handled: a traceback shows it too.
 
@@ -30,7 +30,7 @@ class PoolscopeError(Exception):
     """
 
     def __init__(self, *args: Any) -> None:
-        super().__init__(*(clean(part) if isinstance(part, str) else part for part in args))
+        super().__init__(*(in_line(part) if isinstance(part, str) else part for part in args))
         handled = sys.exc_info()[1]
         if not isinstance(handled, PoolscopeError):
             clean_error(handled)

@@ -144,6 +144,15 @@ def hide(text: str) -> str:
     return _without_runs(text, secrets) if secrets else text
 
 
+def in_line(text: str) -> str:
+    r"""The text as it may be shown, in one line: no name of others begins a line of its own, which a log would obey.
+
+    >>> in_line("no column 'a\n::error::b'")
+    "no column 'a ::error::b'"
+    """
+    return clean(text).replace("\n", " ")
+
+
 def _without_user(match: re.Match[str]) -> str:
     """A word, without the name and password of an address in it: what stands before its last @, if that has a colon."""
     word, scheme = match[0], _SCHEME.search(match[0])
@@ -343,12 +352,12 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_code.co_filename.startswith(_HERE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
-    warnings.warn(clean(message), category, stacklevel=level)
+    warnings.warn(in_line(message), category, stacklevel=level)
 
 
 def say(line: str, *, over: bool = False, end: str = "\n") -> None:
     """Print a clean line on standard error; `over`: in the place of the last one."""
-    print(f"{chr(13) if over else ''}{clean(line)}", end=end, file=sys.stderr, flush=True)
+    print(f"{chr(13) if over else ''}{in_line(line)}", end=end, file=sys.stderr, flush=True)
 
 
 class _CleanRecords(logging.Filter):
@@ -356,7 +365,7 @@ class _CleanRecords(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Clean the words of the record, and of the error that is shown with it."""
-        record.msg, record.args = clean(record.getMessage()), None
+        record.msg, record.args = in_line(record.getMessage()), None
         if record.exc_info and record.exc_info[1] is not None:
             clean_error(record.exc_info[1])
         return True

@@ -218,6 +218,17 @@ def test_a_packed_file_without_a_line_end_is_not_unpacked_into_memory(tmp_path, 
     assert sum(unpacked) < 2**20 + 101 * path.stat().st_size + 2**17 < 2**26
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_a_small_packed_file_of_countless_empty_lines_is_refused(tmp_path, end):
+    path = tmp_path / "lines.txt.gz"
+    with gzip.open(path, "wb") as file:
+        for _ in range(20):
+            file.write(end * 2**20)
+    assert path.stat().st_size < 50_000
+    with pytest.raises(InputError, match="packed file that holds more than"):
+        read_texts(path)
+
+
 def counted(sizes, read):
     def counting(file, size=-1):
         data = read(file, size)

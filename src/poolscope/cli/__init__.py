@@ -166,7 +166,7 @@ def _lines(message: str) -> str:
 
     from poolscope.show.lines import wrapped
 
-    return "\n".join(wrapped(line, get_terminal_size().columns) for line in message.splitlines())
+    return wrapped(message, get_terminal_size().columns)
 
 
 def __getattr__(name: str) -> Any:

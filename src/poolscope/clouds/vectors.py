@@ -25,7 +25,7 @@ from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.files import as_path, refuse_special
 from poolscope.surface import as_lengths
-from poolscope.texts.plain import parquet_batches, refuse_packed_arrays
+from poolscope.texts.plain import parquet_batches, refuse_packed_arrays, refuse_promised_array
 from poolscope.texts.records import is_missing
 
 SUFFIXES = (".npy", ".npz", ".parquet")
@@ -140,8 +140,9 @@ def numpy_parts(file: Path, named: Mapping[str, str]) -> dict[str, Any]:
         warnings.simplefilter("ignore")  # of the parser of a damaged header
         refuse_special(file)
         if file.suffix.lower() == ".npy":
-            # Mapped first: a header that promises more than the file holds is refused before memory is asked for.
-            arrays = {"vectors": np.array(np.load(file, allow_pickle=False, mmap_mode="r"))}
+            with file.open("rb") as stream:
+                refuse_promised_array(stream, file.stat().st_size, name=file.name)
+            arrays = {"vectors": np.load(file, allow_pickle=False)}
         else:
             refuse_packed_arrays(file)
             with np.load(file, allow_pickle=False) as content:

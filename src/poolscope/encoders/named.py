@@ -160,7 +160,7 @@ def fetch(name: str, options: EncoderOptions) -> Path:
     except (OSError, ValueError) as error:
         permit(hub_host(), name=name)
         at = "" if options.revision is None else f" at revision {options.revision!r}"
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0]
         raise ModelError(
             f"{name}: no such file or folder here, and the hub model{at} cannot be reached ({type(error).__name__}: "
             f"{reason}). Check the name, the network and HF_HUB_OFFLINE; log in for a gated model; or pass a folder."

@@ -16,7 +16,7 @@ from poolscope.encoders.base import ModelCard
 from poolscope.encoders.batching import Batch, Forward, not_finite
 from poolscope.encoders.capabilities import as_numpy, in_role, with_temperature
 from poolscope.encoders.packed import first_position, forget, packed_products, room_of, texts_alone
-from poolscope.errors import InputError, ModelError, require
+from poolscope.errors import InputError, ModelError, in_one_line, require
 
 # Padded tokens a batch. A CPU core works best on a batch that stays in its caches, and alone on it: cores that share
 # a batch wait for each other after every operation. A graphics device wants to be filled.
@@ -320,7 +320,7 @@ def choose_devices(names: str | None) -> list[Any]:
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch without CUDA answers with an assertion
         raise InputError(
-            f"device: received {names!r}, which cannot be used here ({str(error).splitlines()[0]}). Usable here: "
+            f"device: received {names!r}, which cannot be used here ({in_one_line(error)}). Usable here: "
             f"{', '.join(_usable(torch))}; several with commas between them. Pass one of these, or leave it out."
         ) from error
     return devices

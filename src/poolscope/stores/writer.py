@@ -331,9 +331,8 @@ def _matching(folder: Path, wanted: Manifest, *, explicit_shards: bool, overwrit
     if overwrite or not any(_shard_files(folder)):  # nothing is stored yet: nothing can be lost
         return None
     raise StoreError(
-        f"{folder}: holds clouds of other choices than those asked for:\n  "
-        + "\n  ".join(differences)
-        + "\nChoose another folder, ask for the same, or replace the store with --overwrite (overwrite=True)."
+        f"{folder}: holds clouds of other choices than those asked for: {'; '.join(differences)}. Choose another "
+        f"folder, ask for the same, or replace the store with --overwrite (overwrite=True)."
     )
 
 
@@ -496,9 +495,8 @@ def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_sha
     if stored is not None:
         if differences := stored.differences(wanted, shards=explicit_shards):
             raise StoreError(
-                f"{remote.address}: holds clouds of other choices than those asked for:\n  "
-                + "\n  ".join(differences)
-                + "\nChoose another place, or remove it: an object store is not replaced in one step."
+                f"{remote.address}: holds clouds of other choices than those asked for: {'; '.join(differences)}. "
+                f"Choose another place, or remove it: an object store is not replaced in one step."
             )
         store = Store(remote.mirror, stored, remote=remote)
         return replace(store, reused=len(store)) if stored.complete and store.is_filled() else store

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import numpy as np
 import pyarrow as pa
@@ -141,7 +141,8 @@ class _Unpacked(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         data = self._file.read(len(buffer))
-        self._room.take(len(data))
+        line_ends = max(data.count(b"\n"), data.count(b"\r"))
+        self._room.take(max(len(data), _ROW * line_ends))
         buffer[: len(data)] = data
         return len(data)
 
@@ -270,12 +271,17 @@ def refuse_packed_arrays(path: Path, stream: BinaryIO | None = None) -> None:
             room.take(member.file_size)
         for member in archive.infolist():
             with archive.open(member) as packed:
-                version = np.lib.format.read_magic(packed)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, _, kind = read(packed)
-            promised = kind.itemsize * int(np.prod([int(size) for size in shape], dtype=object))
-            if not kind.hasobject and promised > member.file_size:
-                raise ValueError(f"{member.filename} promises {promised:,} bytes and holds {member.file_size:,}")
+                refuse_promised_array(packed, member.file_size, name=member.filename)
+
+
+def refuse_promised_array(stream: IO[bytes], size: int, *, name: str) -> None:
+    """Refuse an array in numpy's format whose header promises more items than its bytes can be; none takes no byte."""
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, kind = read(stream)
+    promised = max(kind.itemsize, 1) * int(np.prod([int(length) for length in shape], dtype=object))
+    if not kind.hasobject and promised > size:
+        raise ValueError(f"{name} promises {promised:,} bytes and holds {size:,}")
 
 
 # -- Parquet ----------------------------------------------------------------------------------------------------------

@@ -277,9 +277,8 @@ class TokenMoments:
         """
         if different := source_differences(self.source, other.source):
             raise InputError(
-                "cannot merge moments of different sources:\n  "
-                + "\n  ".join(different)
-                + "\nMeasure both with the same model, options and grouping."
+                f"cannot merge moments of different sources: {'; '.join(different)}. Measure both with the same model, "
+                f"options and grouping."
             )
         if self.layers and other.layers and self.layers.keys() != other.layers.keys():
             raise InputError(
