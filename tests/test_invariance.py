@@ -122,6 +122,10 @@ def means(texts) -> np.ndarray:
     return np.array([cloud.mean(axis=0) for cloud in encode(texts)], dtype=np.float32)
 
 
+# Of 120 texts vectors of 192 dimensions.
+WIDE = np.random.default_rng(2).standard_normal(192)
+
+
 def search(texts):
     """The first words of some texts ask for these, in the order of the texts."""
     asked = [(" ".join(text.split()[:5]), place) for place, text in enumerate(texts) if text.split()[0] < "m"]
@@ -188,6 +192,8 @@ MEASURES = {
     "length": lambda texts, ids: poolscope.length_report(encode, texts),
     "hubs": lambda texts, ids: hubs(means(texts), texts=texts),
     "hubs of a draw": lambda texts, ids: hubs(means(texts), texts=texts, most=80),
+    "hubs of queries": lambda texts, ids: hubs(means(texts), queries=search(texts)[0]),
+    "hubs of fewer vectors than dimensions": lambda texts, ids: hubs(means(texts).repeat(8, axis=1) * WIDE),
     "neighbourhood": lambda texts, ids: neighbourhood(means(texts)),
     "neighbourhood of a draw": lambda texts, ids: neighbourhood(means(texts), most=80),
     "spectrum": lambda texts, ids: spectrum(means(texts), texts=texts),

@@ -85,6 +85,7 @@ def _quality(audit: Audit) -> Iterator[tuple[str, str, str]]:
     )
     for label, number in rows:
         yield label, number_text(number, "score"), interval_text(number, "score")
+    yield f"{audit.rule.level:.0%} intervals over", count(audit.units), audit.unit
 
 
 def _parts(audit: Audit) -> Iterator[dict[str, Any]]:

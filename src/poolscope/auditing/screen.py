@@ -71,6 +71,7 @@ def _quality(audit: Audit) -> Iterator[Any]:
     yield Text("")
     for label, number, form in rows:
         yield Text(f"  {label:<22}{number_text(number, form):>7}  {interval_text(number, form)}")
+    yield Text(f"  {f'{audit.rule.level:.0%} intervals over':<22}{audit.units:>7,}  {audit.unit}")
 
 
 def _misses(audit: Audit) -> Iterator[Any]:
