@@ -13,6 +13,7 @@ from poolscope.auditing.cure import COST_WORDS
 from poolscope.auditing.decision import DECISION_WORDS
 from poolscope.auditing.fix import FIX_WORDS
 from poolscope.auditing.migrate import MIGRATE_WORDS
+from poolscope.auditing.power import POWER_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
 from poolscope.auditing.result import HEADLINE_WORDS
 from poolscope.auditing.rule import WHY
@@ -30,6 +31,7 @@ TEMPLATES = [
     *(cure.does for cure in CURES.values()),
     *COST_WORDS,
     *DECISION_WORDS,
+    *POWER_WORDS,
     *PRECISION_WORDS,
     *CALIBRATION_WORDS,
     *FIX_WORDS,
