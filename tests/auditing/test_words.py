@@ -14,6 +14,7 @@ from poolscope.auditing.decision import DECISION_WORDS
 from poolscope.auditing.fix import FIX_WORDS
 from poolscope.auditing.migrate import MIGRATE_WORDS
 from poolscope.auditing.misses_of_run import RUN_WORDS
+from poolscope.auditing.power import POWER_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
 from poolscope.auditing.result import HEADLINE_WORDS
 from poolscope.auditing.rule import WHY
@@ -31,6 +32,7 @@ TEMPLATES = [
     *(cure.does for cure in CURES.values()),
     *COST_WORDS,
     *DECISION_WORDS,
+    *POWER_WORDS,
     *PRECISION_WORDS,
     *CALIBRATION_WORDS,
     *FIX_WORDS,

@@ -179,6 +179,13 @@ def _called(before: Audit, *, trust: bool) -> Mapping[str, Any]:
     return {**called, "options": options}
 
 
+class _Shown(Watch):
+    """A watch that shows the phases of another; what the queries can show was said by the audit."""
+
+    def __init__(self, watch: Watch) -> None:
+        self.opened, self.begin, self.encoded = watch.opened, watch.begin, watch.encoded  # type: ignore[method-assign]
+
+
 @dataclass(frozen=True)
 class _Work:
     """What a step needs: the audit before, how it was called, where to write, and the cure."""
@@ -233,7 +240,7 @@ class _Work:
             engine=None,
             cache=isinstance(model, str),
             options=self.called["options"] if isinstance(model, str) or settings.get("reference") else {},
-            watch=self.watch,
+            watch=_Shown(self.watch),
         )
 
     def measured(self, search: Search) -> Audit:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.auditing.power import reach_sentence
 from poolscope.auditing.search import Search, TextVectors, make_search
 from poolscope.auditing.selfmade import make_queries
 from poolscope.auditing.watch import ENCODING, OPENING, Watch
@@ -106,7 +107,15 @@ def _facts(queries: JudgedQueries | None) -> dict[str, Any] | None:
 
 
 def _asked(request: Request) -> _Asked:
-    """Texts and queries, read before anything is encoded; without queries some are made from the texts."""
+    """Texts and queries, read before anything is encoded, and what these queries can show is said."""
+    asked = _read(request)
+    if asked.queries is not None:
+        request.watch.told(reach_sentence(asked.queries.relevant, asked.documents, k=request.k))
+    return asked
+
+
+def _read(request: Request) -> _Asked:
+    """Texts and queries; without queries some are made from the texts."""
     if request.queries is not None:
         corpus, queries = read_judged(request.texts, request.queries, request.groups, request.seed)
         return _Asked(corpus, _documents(corpus.ids, request.groups), queries)

@@ -62,6 +62,9 @@ class Watch:
     def opened(self, phase: str) -> None:
         """A phase has begun: OPENING, ENCODING, a cause, or a cure."""
 
+    def told(self, sentence: str) -> None:
+        """Something to know before the work begins."""
+
     def begin(self, texts: int, characters: int) -> None:
         """The texts are read."""
 
@@ -100,6 +103,10 @@ class Minutes(Watch):
         self._count, self._every = Count(), every  # seconds between two lines
         self._began = self._said = time.perf_counter()
 
+    def told(self, sentence: str) -> None:
+        """A line."""
+        say(sentence)
+
     def begin(self, texts: int, characters: int) -> None:
         """Know how many there are."""
         self._count = Count(texts, characters)
@@ -134,6 +141,13 @@ class Bar(Watch):
         """Name a phase."""
         self._phase, self._phase_began = phase, time.perf_counter()
         self._show()
+
+    def told(self, sentence: str) -> None:
+        """A line above what is drawn, which stays."""
+        if self._live is None:
+            say(sentence)
+        else:
+            self._live.console.print(sentence, style="dim", soft_wrap=False)
 
     def begin(self, texts: int, characters: int) -> None:
         """Know how much there is to encode."""

@@ -27,8 +27,8 @@ def share_of_another_origin(search: Search) -> Symptom | None:
 
 ONE_SPACE = Cause(
     "one_space",
-    title="Another origin",
-    page="causes.md#one-space",
+    title="Mixed models",
+    page="causes.md#mixed-models",
     symptom=share_of_another_origin,
     cures=(),
     stage="index",

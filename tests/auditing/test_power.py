@@ -1,0 +1,46 @@
+"""What an audit says before it starts: the gain that its queries can show."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from audit_data import asking, bag_of_words, topics
+from poolscope import audit
+from poolscope.auditing.power import reach_sentence, usual_reach
+from poolscope.auditing.watch import Minutes, Watch
+
+
+class Listening(Watch):
+    """A watch that keeps what it hears, in order."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def told(self, sentence: str) -> None:
+        self.heard.append(sentence)
+
+    def encoded(self, texts: int, tokens: int) -> None:
+        self.heard.append("encoded")
+
+
+def test_four_times_the_units_show_half_the_gain():
+    assert usual_reach(400) == pytest.approx(usual_reach(100) / 2)
+
+
+def test_queries_about_one_document_count_once():
+    relevant = np.array([[0, 0], [0, 3], [1, 1], [2, 2]])
+    assert "about 3 texts" in reach_sentence(relevant, None, k=10)
+    assert "about 2 documents" in reach_sentence(relevant, ["a", "a", "b", "b"], k=10)
+
+
+def test_it_is_said_once_before_anything_is_encoded():
+    texts, watch = topics(60, seed=1), Listening()
+    found = audit(bag_of_words, texts, queries=asking(texts, every=2), progress=watch)
+    assert watch.heard[0] == reach_sentence(found.search.judgements.relevant, None, k=10)
+    assert watch.heard[1:] == ["encoded"] * len(watch.heard[1:])
+
+
+def test_a_log_has_it_as_a_line(capsys):
+    Minutes().told("30 queries about 30 texts: so much shows.")
+    assert capsys.readouterr().err == "30 queries about 30 texts: so much shows.\n"
