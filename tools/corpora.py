@@ -11,6 +11,7 @@ temporary folder and changes nothing on the machine; so it runs on Debian and it
     debian-faq-de     the same in German (package debian-faq-de)
     packages-en       short -> long description of 400 packages (list Translation-en)
     packages-de       the same in German (list Translation-de)
+    computing-terms   headword -> entry of 400 terms of a dictionary of computing (package dict-foldoc)
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGES = ("perl-doc", "debian-faq", "debian-faq-de")
-DRAWN = 400  # descriptions of packages
-SHORTEST = 200  # letters of a description, 80 of an answer
+PACKAGES = ("perl-doc", "debian-faq", "debian-faq-de", "dict-foldoc")
+DRAWN = 400  # descriptions of packages, and entries of the dictionary
+SHORTEST = 200  # letters of a description or an entry, 80 of an answer
 Pair = tuple[str, str]
 
 
@@ -71,6 +72,15 @@ def described_packages(text: str) -> Iterator[Pair]:
             yield match[1].strip(), long
 
 
+def dictionary_entries(file: Path) -> Iterator[Pair]:
+    """Each headword of the dictionary of computing with its entry, without links, fields and the date at the end."""
+    text = gzip.decompress(file.read_bytes()).decode("utf-8", errors="replace")
+    for entry in re.split(r"\n\n(?=[^\s{][^\n]*\n(?:[^\s{][^\n]*\n)?\n   )", text)[1:]:
+        heading, _, rest = entry.partition("\n\n")
+        plain = re.sub(r"[{}]|<[\w, ]+>|\(\d{4}-\d\d-\d\d\)\s*$", "", rest)
+        yield heading.partition("\n")[0].strip(), " ".join(plain.split())
+
+
 def drawn(pairs: Iterator[Pair], count: int) -> list[Pair]:
     """So many pairs by the digest of their words: the same whatever their order."""
     return sorted(pairs, key=lambda pair: hashlib.sha256(pair[0].encode()).digest())[:count]
@@ -109,6 +119,8 @@ def main(target: Path) -> None:
         subprocess.run(["apt-get", "update", *lists], check=True, stdout=subprocess.DEVNULL)
         pods = sorted((place / "files").rglob("perlfaq[1-9].pod"))
         write(target / "perl-faq", list(alone(perl_questions(pods), 80)))
+        (dictionary,) = (place / "files").rglob("foldoc.dict.dz")
+        write(target / "computing-terms", drawn(alone(dictionary_entries(dictionary), SHORTEST), DRAWN))
         for language, file in (("en", "debian-faq.txt.gz"), ("de", "debian-faq.de.txt.gz")):
             (faq,) = (place / "files").rglob(file)
             write(target / f"debian-faq-{language}", list(alone(faq_questions(faq), 80)))

@@ -71,6 +71,9 @@ def test_the_drawing_links_each_counted_token_to_what_it_found(folder, tmp_path)
     words = [element for element in root.iter() if element.tag.endswith("text")]
     assert [element.text for element in words].count(WORDS[3]) == 2
     assert max(float(element.get("x")) for element in words) < 860
+    parts = [f"{match.contribution:+.3f}".replace("-", "−") for match in found.matches if match.counts]
+    assert [element.text for element in words if element.text in parts] == 2 * parts
+    assert [element.text.split(":")[0] for element in words if ": MaxSim" in element.text] == ["Text 1", "Text 2"]
     save_figure(found.figure(), tmp_path / "m.svg")
     save_figure(found.figure(), tmp_path / "m.html")
     assert (tmp_path / "m.svg").read_text(encoding="utf-8") == found.figure().svg

@@ -98,6 +98,12 @@ def test_a_layer_is_a_point_of_the_same_family(model, corpora):
     assert cells[0].quantities["socm"] != cells[1].quantities["socm"]
 
 
+def test_variants_of_a_model_share_its_family(model, corpora):
+    task = query_task(*(str(corpora[0] / name) for name in ("texts.jsonl", "queries.jsonl")))
+    (cell,) = measure_cells("tiny, after training", str(model), "c", task)
+    assert (cell.family, cell.point) == ("tiny", "tiny, after training")
+
+
 def test_the_command_resumes_and_writes_cells(model, corpora, tmp_path):
     options = ("lab", "predict", f"tiny={model}", "-o", tmp_path / "out", "--layers", "0")
     places = [part for place in corpora for part in ("--corpus", place)]

@@ -16,7 +16,8 @@ _WIDTH, _MARGIN = 860, 20
 _LETTER, _SIZE, _LINE = 7.85, 13, 25  # of a letter of the fixed font: its width, its size; pixels from line to line
 _COLUMN, _BARS = 64, 56  # least width of a query token, and the height of a bar of 1
 _BAR = 14  # width of a bar
-_ROW = _BARS + 62  # pixels of a row of query tokens
+_BELOW = 54  # pixels from the top of the bars' place to below the numbers
+_ROW = _BARS + _BELOW + 22  # pixels of a row of query tokens
 _REACH = 46  # pixels between the query and the text
 _LETTERS_SHOWN = 14  # of a query token
 _FONT = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
@@ -41,13 +42,14 @@ class _Box:
 def drawing_of(results: Sequence[TokenMatches]) -> Drawing:
     """One part for each text, below each other, and the legend."""
     parts, top = [], 30.0
-    for result in results:
-        drawn, top = _part(result, top)
+    for number, result in enumerate(results, start=1):
+        drawn, top = _part(result, top, f"Text {number}: " if len(results) > 1 else "")
         parts += drawn
         top += 34
-    parts += _legend(top - 14)
-    height = round(top + 14)
-    style = f'font-family="{_FONT}" font-size="{_SIZE}"'
+    legend, top = _legend(top - 14)
+    parts += legend
+    height = round(top)
+    style = f'font-family="{_FONT}" font-size="{_SIZE}" paint-order="stroke"'
     size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
     ground = f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
     return Drawing(
@@ -57,9 +59,9 @@ def drawing_of(results: Sequence[TokenMatches]) -> Drawing:
     )
 
 
-def _part(result: TokenMatches, top: float) -> tuple[list[str], float]:
+def _part(result: TokenMatches, top: float, name: str) -> tuple[list[str], float]:
     """The drawing of one text from `top` on, and where it ends."""
-    title = f"MaxSim {result.maxsim:.2f}, cosine of the means {result.cosine:.2f}"
+    title = f"{name}MaxSim {result.maxsim:.2f}, cosine of the means {result.cosine:.2f}"
     parts = [_text(_MARGIN, top, title, size=15, font=_WORDS)]
     asked, bottom = _columns(result.matches, top + 28)
     answered, end = _lines([token.token for token in result.tokens], bottom + _REACH)
@@ -75,14 +77,16 @@ def _part(result: TokenMatches, top: float) -> tuple[list[str], float]:
         if place in strength:
             similarity, colour = strength[place]
             parts.append(_shade(box, colour, similarity))
-        parts.append(_text(box.x, box.y, box.words, colour=_INK if place in strength else _QUIET))
+        parts.append(
+            _text(box.x, box.y, box.words, colour=_INK if place in strength else _QUIET, halo=place not in strength)
+        )
     for k, (box, match) in enumerate(zip(asked, result.matches, strict=True)):
         parts += _query_token(box, match, colours[k])
     return parts, end
 
 
 def _query_token(box: _Box, match: TokenMatch, colour: str) -> Iterator[str]:
-    """The token, and two bars below it: its best match, and the mean of the text."""
+    """The token, two bars below it (its best match, the mean of the text), and its part of MaxSim − cosine."""
     yield _text(
         box.middle, box.y, box.words, colour=_INK if match.counts else _PALE, anchor="middle", bold=match.counts
     )
@@ -95,9 +99,13 @@ def _query_token(box: _Box, match: TokenMatch, colour: str) -> Iterator[str]:
         x = box.middle + (1 if side > 0 else -_BAR - 1)
         yield f'<rect x="{x:.1f}" y="{floor - height:.1f}" width="{_BAR}" height="{height:.1f}" fill="{fill}"/>'
         at, anchor = (box.middle - 2, "end") if side < 0 else (box.middle + 2, "start")
-        yield _text(
-            at, floor + 12, f"{value:.2f}".replace("-", "−"), size=10, colour=_QUIET, anchor=anchor, font=_WORDS
-        )
+        yield _text(at, floor + 12, _number(value, ".2f"), size=10, colour=_QUIET, anchor=anchor, font=_WORDS)
+    part = _number(match.contribution, "+.3f")
+    yield _text(box.middle, floor + 26, part, size=10, colour=_INK, anchor="middle", font=_WORDS)
+
+
+def _number(value: float, digits: str) -> str:
+    return f"{value:{digits}}".replace("-", "−")
 
 
 def _columns(matches: Sequence[TokenMatch], top: float) -> tuple[list[_Box], float]:
@@ -111,7 +119,7 @@ def _columns(matches: Sequence[TokenMatch], top: float) -> tuple[list[_Box], flo
             x, y = float(_MARGIN), y + _ROW
         boxes.append(_Box(x, y, width, words))
         x += width
-    return boxes, y + _BARS + 40
+    return boxes, y + _BARS + _BELOW
 
 
 def _lines(tokens: Sequence[str], top: float) -> tuple[list[_Box], float]:
@@ -147,7 +155,7 @@ def _words(token: str) -> str:
 
 def _link(asked: _Box, answered: _Box, colour: str, similarity: float) -> str:
     """A curve from below the bars of a query token to the token that it found."""
-    start, end = asked.y + _BARS + 40, answered.y - 13
+    start, end = asked.y + _BARS + _BELOW, answered.y - 13
     bend = max(18.0, (end - start) / 2)
     path = (
         f"M {asked.middle:.1f} {start:.1f} C {asked.middle:.1f} {start + bend:.1f}, "
@@ -165,17 +173,19 @@ def _shade(box: _Box, colour: str, similarity: float) -> str:
     )
 
 
-def _legend(top: float) -> list[str]:
+def _legend(top: float) -> tuple[list[str], float]:
+    """What bars and numbers mean, a line each, and where it ends."""
     words = (
         (COLOURS[0], "in colour: cosine of the query token with the text token that it found"),
-        (_PALE, "cosine with the mean of the text: what pooling leaves"),
+        (_PALE, "cosine of the query token with the mean of the text: what pooling leaves"),
+        ("none", "with a sign: what the token adds to MaxSim − cosine"),
     )
     parts = []
-    for k, (colour, meaning) in enumerate(words):
-        x = _MARGIN + k * 455
-        parts.append(f'<rect x="{x}" y="{top - 10:.1f}" width="12" height="12" fill="{colour}"/>')
-        parts.append(_text(x + 18, top, meaning, size=12, colour=_QUIET, font=_WORDS))
-    return parts
+    for colour, meaning in words:
+        parts.append(f'<rect x="{_MARGIN}" y="{top - 10:.1f}" width="12" height="12" fill="{colour}"/>')
+        parts.append(_text(_MARGIN + 18, top, meaning, size=12, colour=_QUIET, font=_WORDS))
+        top += 18
+    return parts, top
 
 
 def _text(
@@ -188,10 +198,11 @@ def _text(
     anchor: str = "start",
     bold: bool = False,
     font: str = "",
+    halo: bool = True,
 ) -> str:
-    family = f' font-family="{font}"' if font else ""
-    weight = ' font-weight="bold"' if bold else ""
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" fill="{colour}" text-anchor="{anchor}"{family}{weight}>'
-        f"{escape(words)}</text>"
-    )
+    """Words, on a ground of their own that keeps the links behind them apart."""
+    look = f'font-size="{size}" fill="{colour}" text-anchor="{anchor}"'
+    look += f' font-family="{font}"' if font else ""
+    look += ' font-weight="bold"' if bold else ""
+    look += ' stroke="#ffffff" stroke-width="3"' if halo else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(words)}</text>'

@@ -1,6 +1,7 @@
 """Do properties of the clouds predict the cost of pooling? Cells of model × corpus have both.
 
-A point is a model at one of its layers; the layers of one model are one family. In each cell the texts give quantities
+A point is a model at one of its layers; the layers of one model are one family, and so are models whose names agree up
+to a comma ("tiny-BERT, before training" and "tiny-BERT, after training"). In each cell the texts give quantities
 (SOCM, trace, …) without any query, and the queries give the cost: nDCG of the mean and MaxSim, weight 1:1 fixed
 beforehand, minus nDCG of the mean. Cells share models and corpora, so p shuffles whole corpora (or whole points) at
 once, and a prediction counts only where the family, or the corpus, had no part in fitting it.
@@ -206,7 +207,7 @@ def measure_cells(
     cells = []
     for layer in wanted:
         queries, texts = (side[layer] for side in sides)
-        cells.append(_cell(name, _point(name, layer), corpus, task, queries, texts, special, seed))
+        cells.append(_cell(family_of(name), _point(name, layer), corpus, task, queries, texts, special, seed))
     return cells
 
 
@@ -397,6 +398,15 @@ def measure_all(
             stored = [PredictCell(**row) for row in json.loads(text_of(file))["cells"]]
             cells += [cell for cell in stored if cell.point in wanted]
     return cells
+
+
+def family_of(name: str) -> str:
+    """What a model is called before the comma, which its layers and its variants share.
+
+    >>> family_of("tiny-BERT, after training")
+    'tiny-BERT'
+    """
+    return name.partition(",")[0]
 
 
 def _point(name: str, layer: int) -> str:

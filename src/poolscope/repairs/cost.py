@@ -126,7 +126,7 @@ class PoolingCost(Result):
         """What keeping the tokens changes, what that allows to say, and what becomes of the queries that miss."""
         way, change = self.kept, self.cost
         smallest = change.smallest_gain()
-        tokens = "by its tokens, as the model scores" if self.keeps_tokens else "with its tokens added"
+        tokens = "by the tokens, as the model scores" if self.keeps_tokens else "with the tokens added"
         reach = f"With {self.queries:,} queries, only a gain of {smallest:.3f} or more would show."
         if change.proves_gain:
             verb = "would cost" if self.keeps_tokens else "costs"
@@ -138,11 +138,11 @@ class PoolingCost(Result):
             opening = f"{done} changes {{metric}} by {{gain}}. That may be chance."
             second = reach if np.isfinite(smallest) else ""
         values = {"size": f"{abs(change.mean):.3f}", "metric": change.metric, "interval": _interval(change)}
-        other = "its tokens" if self.keeps_tokens else "the mean and its tokens"
+        other = "the tokens" if self.keeps_tokens else "mean and tokens together"
         mean = f"The mean scores {self.ways[0].ndcg.value:.3f}, {other} {way.ndcg.value:.3f}."
         found = (
-            f"Of {self.missed:,.0f} queries that the mean misses, its tokens find {way.rescued:.0f}. "
-            f"They lose {way.broken:.0f} of the {self.ways[0].found:,.0f} that it finds."
+            f"Of {self.missed:,.0f} queries that the mean misses, the tokens find {way.rescued:.0f}. "
+            f"Of {self.ways[0].found:,.0f} that the mean finds, the tokens lose {way.broken:.0f}."
         )
         first = opening.format(**values, gain=gain_text(change))
         return tuple(sentence for sentence in (first, second, mean, found) if sentence)
