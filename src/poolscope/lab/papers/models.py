@@ -44,22 +44,32 @@ SOCM_MODELS = (
     Checkpoint("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", "Nomic", "nomic-bert-2048"),
 )
 LENGTH_MODELS = (
-    Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa"),
+    Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa", "RoBERTa"),
     Checkpoint("GTR", "sentence-transformers/gtr-t5-base", "T5"),
     Checkpoint("GIST", "avsolatorio/GIST-small-Embedding-v0", "BERT"),
-    Checkpoint("BGE", "BAAI/bge-base-en-v1.5", "BERT"),
+    Checkpoint("BGE", "BAAI/bge-base-en-v1.5", "BERT", "BERT"),
     Checkpoint(
         "E5",
         "dwzhu/e5-base-4k",
         "BERT",
+        "BERT",
         advice="Up to 512 tokens its authors multiply the position ids by 8; plain positions give other vectors.",
     ),
+)
+LENGTH_BACKBONES = (
+    Checkpoint("BERT", "google-bert/bert-base-uncased", "BERT"),
+    Checkpoint("RoBERTa", "FacebookAI/roberta-base", "RoBERTa"),
 )
 LLM_MODELS = (
     Checkpoint("bge-multilingual-gemma2", "BAAI/bge-multilingual-gemma2", "Gemma 2"),
     Checkpoint("NV-Embed-v2", "nvidia/NV-Embed-v2", "Mistral"),
     Checkpoint("e5-mistral-7b-instruct", "intfloat/e5-mistral-7b-instruct", "Mistral"),
 )
+MULTILINGUAL_MODELS = (
+    Checkpoint("mBERT", "google-bert/bert-base-multilingual-cased", "post-norm"),
+    Checkpoint("XLM-R", "FacebookAI/xlm-roberta-base", "post-norm"),
+)
+RMS_MODELS = (Checkpoint("SmolLM2", "HuggingFaceTB/SmolLM2-135M", "pre-norm"),)
 NORM_MODELS = (
     Checkpoint("BERT", "google-bert/bert-base-uncased", "post-norm"),
     Checkpoint("RoBERTa", "FacebookAI/roberta-base", "post-norm"),
