@@ -9,13 +9,17 @@ HUB = "https://huggingface.co"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for."""
+    """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for.
+
+    `spread`: texts of up to 512 tokens have the position ids 0, f, 2f, … (see `positions`).
+    """
 
     name: str
     hub: str
     family: str = ""
     parent: str | None = None
     advice: str = ""
+    spread: int = 1
 
     @property
     def address(self) -> str:
@@ -53,7 +57,7 @@ LENGTH_MODELS = (
         "dwzhu/e5-base-4k",
         "BERT",
         "BERT",
-        advice="Up to 512 tokens its authors multiply the position ids by 8; plain positions give other vectors.",
+        spread=8,
     ),
 )
 LENGTH_BACKBONES = (
