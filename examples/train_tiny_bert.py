@@ -2,12 +2,16 @@
 
     python examples/train_tiny_bert.py                        # minutes on one core
     python examples/train_tiny_bert.py --regularizer 1.0      # a second fine-tuning with SOCM in the loss
+    python examples/train_tiny_bert.py --recipe simcse        # unsupervised SimCSE with mean pooling, small
+    python examples/train_tiny_bert.py --regularizer -0.2 0.2 1 --pooling mean cls max --seeds 5
     python examples/train_tiny_bert.py --quick                # seconds, to see that everything works
 
 Data: the docstrings on this machine. Pre-training is masked-language modelling on docstrings; fine-tuning is
-contrastive on (summary, body) pairs. The pairs that measure quality are in neither. Writes training.csv,
+contrastive on (summary, body) pairs, or on a text with itself under two draws of dropout (SimCSE: the same loss, with a
+temperature of 0.05). A negative weight raises SOCM. The pairs that measure quality are in neither. Writes training.csv,
 training.json and training.html to --output, the backbone to its folder `backbone`, its child to `contrastive`.
-A small replication: one tiny model, one domain, one seed a run.
+With --seeds every seed trains from the start, and study.csv sets quality beside SOCM with intervals over seeds.
+A small replication: one tiny model, one domain.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +28,7 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
+from scipy import stats
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
@@ -80,12 +85,19 @@ class RetrievalEvaluator(BaseEvaluator):
         self.primary_metric = "ndcg"
 
     def __call__(self, model: Any, output_path: Any = None, epoch: float = -1, steps: int = -1) -> dict[str, float]:
-        queries, documents = (text_moments(encode(model, texts)) for texts in (self.queries, self.documents))
+        queries, documents = (_vectors(model, texts) for texts in (self.queries, self.documents))
         own = [(k, k) for k in range(len(self.queries))]
-        values = rank_documents(queries.unit_means, documents.unit_means, own).ndcg(10)
+        values = rank_documents(queries, documents, own).ndcg(10)
         interval = share_estimate(values).interval
         bounds = {} if interval is None else {"ndcg_low": interval.low, "ndcg_high": interval.high}
         return {"ndcg": float(values.mean()), **bounds}
+
+
+def _vectors(model: Any, texts: list[str]) -> Any:
+    """One vector a text: as the model pools, or by the mean where it does not pool."""
+    if isinstance(model, SentenceTransformer):
+        return model.encode(texts, show_progress_bar=False)
+    return text_moments(encode(model, texts)).unit_means
 
 
 @dataclass(frozen=True)
@@ -164,15 +176,42 @@ def pretrain(model: Any, tokenizer: Any, texts: list[str], plan: Plan, seed: int
             losses.clear()
 
 
-def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, weight: float, seed: int) -> list[Row]:
-    """Contrastive training of the stored backbone with mean pooling; the trainer measures on the way."""
+@dataclass(frozen=True)
+class Way:
+    """One way to fine-tune: what is paired, how tokens are pooled, and the weight of SOCM in the loss."""
+
+    recipe: str = "pairs"
+    pooling: str = "mean"
+    weight: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """What the stage is called; a weight of 1 goes without its number."""
+        parts = ["contrastive", *([self.recipe] if self.recipe != "pairs" else [])]
+        parts += [self.pooling] if self.pooling != "mean" else []
+        sign = "−" if self.weight < 0 else "+"
+        size = "" if abs(self.weight) == 1 else f"{abs(self.weight):g} × "
+        return " · ".join(parts) + (f" {sign} {size}SOCM" if self.weight else "")
+
+    @property
+    def folder(self) -> str:
+        """Where the model is written."""
+        if self == Way():
+            return "contrastive"
+        return "-".join([self.recipe, self.pooling, *([f"{self.weight:g}"] if self.weight else [])])
+
+
+def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, seed: int) -> list[Row]:
+    """Contrastive training of the stored backbone; the trainer measures on the way."""
     torch.manual_seed(seed)
     backbone = Transformer(str(folder), max_seq_length=plan.length, model_kwargs={"add_pooling_layer": False})
-    model = SentenceTransformer(modules=[backbone, Pooling(plan.hidden, "mean")], device="cpu")
+    model = SentenceTransformer(modules=[backbone, Pooling(plan.hidden, way.pooling)], device="cpu")
     loss: torch.nn.Module = MultipleNegativesRankingLoss(model)
-    if weight:
-        loss = SOCMRegularizer(model, loss, weight=weight, pairs=64)
-    summaries, bodies = zip(*data.pairs, strict=True)
+    if way.weight:
+        loss = SOCMRegularizer(model, loss, weight=way.weight, pairs=64)
+    anchors, positives = zip(*data.pairs, strict=True)
+    if way.recipe == "simcse":  # dropout alone tells the two sides of a text apart
+        anchors = positives = tuple(data.texts)
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder.parent / "runs"),
         max_steps=plan.contrastive_steps,
@@ -192,12 +231,12 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, weight: fl
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict({"anchor": list(summaries), "positive": list(bodies)}),
+        train_dataset=Dataset.from_dict({"anchor": list(anchors), "positive": list(positives)}),
         loss=loss,
         evaluator=evaluator,
     )
     trainer.train()
-    model.save_pretrained(str(folder.parent / ("regularized" if weight else "contrastive")))
+    model.save_pretrained(str(folder.parent / way.folder))
     history = [entry for entry in trainer.state.log_history if "eval_socm" in entry]
     return [
         {"step": entry["step"], **{key.removeprefix("eval_"): entry[key] for key in entry if key.startswith("eval_")}}
@@ -205,7 +244,7 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, weight: fl
     ]
 
 
-def run(plan: Plan, *, output: Path, regularizer: float, seed: int) -> list[Row]:
+def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int) -> list[Row]:
     """All stages; one row a measurement."""
     data = load_data(plan, seed)
     tokenizer = train_tokenizer(data.texts, plan)
@@ -231,10 +270,45 @@ def run(plan: Plan, *, output: Path, regularizer: float, seed: int) -> list[Row]
     folder = output / "backbone"
     model.bert.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    for name, weight in [("contrastive", 0.0), *([("contrastive + SOCM", regularizer)] if regularizer else [])]:
-        for row in finetune(folder, data, plan, evaluator=measure, weight=weight, seed=seed):
-            note(name, row["step"], row)
+    for way in ways:
+        for row in finetune(folder, data, plan, evaluator=measure, way=way, seed=seed):
+            note(way.name, row["step"], row)
     return rows
+
+
+def ways_of(recipes: Sequence[str], poolings: Sequence[str], weights: Sequence[float]) -> list[Way]:
+    """Every recipe with every pooling; SOCM takes part where tokens are pooled by the mean."""
+    return [
+        Way(recipe, pooling, weight)
+        for recipe in recipes
+        for pooling in poolings
+        for weight in dict.fromkeys([0.0, *(weights if pooling == "mean" else [])])
+    ]
+
+
+def study(runs: Sequence[list[Row]]) -> list[Row]:
+    """The last measurement of every way, over seeds: SOCM, quality, and its change against the first way, paired.
+
+    Intervals are those of Student's t over seeds. A last row has Spearman's ρ of SOCM and quality over all models.
+    """
+    names = list(dict.fromkeys(row["stage"] for row in runs[0]))
+    last = {name: [next(row for row in reversed(rows) if row["stage"] == name) for rows in runs] for name in names}
+    first = np.array([row["ndcg"] for row in last[names[1]]])
+    found: list[Row] = []
+    for name in names:
+        socm, ndcg = (np.array([row[key] for row in last[name]]) for key in ("socm", "ndcg"))
+        row: Row = {"stage": name, "seeds": len(runs)}
+        for key, values in (("socm", socm), ("ndcg", ndcg), ("change", ndcg - first)):
+            row[key] = float(values.mean())
+            if len(values) > 1:
+                half = float(stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+                row |= {f"{key}_low": row[key] - half, f"{key}_high": row[key] + half}
+        found.append(row)
+    every = [row for name in names[1:] for row in last[name]]
+    if len(every) > 3:
+        rho = stats.spearmanr([row["socm"] for row in every], [row["ndcg"] for row in every]).statistic
+        found.append({"stage": "all fine-tuned models", "seeds": len(runs), "rho": float(rho), "models": len(every)})
+    return found
 
 
 COLUMNS = (
@@ -260,7 +334,7 @@ def training_figure(rows: list[Row]) -> Any:
             points = [(row["step"] + start, row) for row in later]
             if number:  # the curve begins at what the first stage left
                 points = [(start, first[-1]), *points]
-            figure.add_trace(_curve(points, name, stage, COLOURS[number], legend=column == 1), 1, column)
+            figure.add_trace(_curve(points, name, stage, COLOURS[number % len(COLOURS)], legend=column == 1), 1, column)
         figure.update_xaxes(title_text="steps of training", row=1, col=column)
         figure.update_yaxes(rangemode="tozero", row=1, col=column)
     return style(figure, title="A model in training · bars: 95 % intervals", width=1180, height=440)
@@ -288,24 +362,42 @@ def _curve(points: list[tuple[int, Row]], name: str, stage: str, colour: str, *,
     )
 
 
+def write_table(path: Path, rows: Sequence[Row], columns: Sequence[str] = ()) -> None:
+    """Rows as CSV, with the columns in the order in which they come up where none are named."""
+    with atomic_file(path) as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        names = list(columns or dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(text, names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        text.detach()
+
+
 def main(arguments: list[str] | None = None) -> list[Row]:
     """Parse, run, write."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--output", type=Path, default=Path("tiny-bert"))
-    parser.add_argument("--regularizer", type=float, default=0.0, metavar="WEIGHT", help="train with SOCM × WEIGHT too")
+    parser.add_argument(
+        "--regularizer", type=float, nargs="+", default=[], metavar="WEIGHT", help="train with SOCM × WEIGHT too"
+    )
+    parser.add_argument("--recipe", nargs="+", choices=("pairs", "simcse"), default=["pairs"], help="what is paired")
+    parser.add_argument("--pooling", nargs="+", choices=("mean", "cls", "max"), default=["mean"])
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times, with seeds from --seed on")
     parser.add_argument("--quick", action="store_true", help="a few steps of a smaller model")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)  # the matrices are too small to share: threads that wait for each other cost more
     plan = QUICK if given.quick else Plan()
-    rows = run(plan, output=given.output, regularizer=given.regularizer, seed=given.seed)
-    with atomic_file(given.output / "training.csv") as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-        writer = csv.DictWriter(text, ["stage", "step", *COLUMNS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        text.detach()
-    settings = {"plan": vars(plan), "regularizer": given.regularizer, "seed": given.seed}
+    ways = ways_of(given.recipe, given.pooling, given.regularizer)
+    runs = []
+    for seed in range(given.seed, given.seed + given.seeds):
+        output = given.output if given.seeds == 1 else given.output / f"seed-{seed}"
+        runs.append(run(plan, output=output, ways=ways, seed=seed))
+    rows = runs[0]
+    if given.seeds > 1:
+        write_table(given.output / "study.csv", study(runs))
+    write_table(given.output / "training.csv", rows, ["stage", "step", *COLUMNS])
+    settings = {"plan": vars(plan), "ways": [vars(way) for way in ways], "seed": given.seed, "seeds": given.seeds}
     write_json(given.output / "training.json", {"settings": settings, "rows": rows})
     save_figure(training_figure(rows), given.output / "training.html")
     print(f"written: {given.output}/training.csv, training.json, training.html")

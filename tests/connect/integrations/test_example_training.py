@@ -47,7 +47,7 @@ def test_every_stage_is_measured(written):
     assert [(row["stage"], row["step"]) for row in rows] == [
         *(("masked", step) for step in (0, 2, 4)),
         *(("contrastive", step) for step in (2, 4)),
-        *(("contrastive + SOCM", step) for step in (2, 4)),
+        *(("contrastive + 5 × SOCM", step) for step in (2, 4)),
     ]
     for row in rows:
         assert row.get("socm_low", 0) <= row["socm"] <= row.get("socm_high", 1)
@@ -64,3 +64,41 @@ def test_table_json_and_figure_are_written(written):
     assert [float(line["socm"]) for line in table] == pytest.approx([row["socm"] for row in rows])
     assert json.loads((folder / "training.json").read_text())["rows"] == rows
     assert "A model in training" in (folder / "training.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def studied(example, tmp_path_factory):
+    threads = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("study")
+    choices = ["--recipe", "pairs", "simcse", "--pooling", "mean", "max", "--regularizer", "-5", "5", "--seeds", "2"]
+    example.main(["--quick", *choices, "--output", str(folder)])
+    torch.set_num_threads(threads)
+    with (folder / "study.csv").open() as stream:
+        return {row["stage"]: row for row in csv.DictReader(stream)}
+
+
+def test_every_way_is_trained_for_every_seed(studied):
+    mean = ["contrastive", "contrastive − 5 × SOCM", "contrastive + 5 × SOCM"]
+    of_simcse = [name.replace("contrastive", "contrastive · simcse") for name in mean]
+    ways = [*mean, "contrastive · max", *of_simcse, "contrastive · simcse · max"]
+    assert list(studied) == ["masked", *ways, "all fine-tuned models"]
+    assert studied["all fine-tuned models"]["models"] == "16"
+    assert -1 <= float(studied["all fine-tuned models"]["rho"]) <= 1
+    assert float(studied["contrastive"]["change"]) == 0
+
+
+def test_a_negative_weight_raises_socm_and_a_positive_one_lowers_it(studied):
+    lower, plain, higher = (
+        float(studied[f"contrastive{ending}"]["socm"]) for ending in (" + 5 × SOCM", "", " − 5 × SOCM")
+    )
+    assert lower < plain < higher
+
+
+def test_intervals_over_seeds_are_those_of_students_t(example):
+    runs = [
+        [{"stage": "masked", "socm": 0.5, "ndcg": 0.1}, {"stage": "contrastive", "socm": 0.4, "ndcg": ndcg}]
+        for ndcg in (0.2, 0.3, 0.4)
+    ]
+    row = example.study(runs)[1]
+    assert row["ndcg"] == pytest.approx(0.3)
+    assert row["ndcg_high"] - row["ndcg"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)

@@ -168,7 +168,7 @@ def test_losses_without_gradients_to_the_tokens_are_refused(model, tmp_path):
 
 def test_settings_are_checked(model):
     for settings in ({"weight": 0.0}, {"weight": float("nan")}, {"pairs": 0}):
-        with pytest.raises(InputError, match="both must be positive"):
+        with pytest.raises(InputError, match="a finite weight other than 0"):
             SOCMRegularizer(model, _Norm(model), **settings)
 
 

@@ -96,7 +96,7 @@ def test_controls_keep_the_means(material):
 
 def test_controls_go_on_to_quality():
     values = np.linspace(0.1, 0.8, 8)
-    names = ("socm_as_it_is", "socm_matched", "socm_random", "socm_words_shuffled")
+    names = ("socm_as_it_is", "socm_matched", "socm_random", "socm_directions_at_random", "socm_words_shuffled")
     rows = [{"model": f"m{k}", **dict.fromkeys(names, value)} for k, value in enumerate(values)]
     rows += [{"scored": f"m{k}", "aliases": "", "score": -value} for k, value in enumerate(values)]
     found = {row["predictor"]: row for row in beyond.controls_and_quality(rows, {}) if "predictor" in row}

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from sklearn import metrics
 
 from poolscope import as_encoder, read_texts
+from poolscope.encoders.capabilities import attention_of
 from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask
 from poolscope.lab.capture.norms import Replacement, norm_layout, replaced_norms
 from poolscope.lab.papers import clusters, norm_variance
 from poolscope.lab.papers.cell import Material
@@ -92,3 +96,53 @@ def test_the_sweep_as_a_cell(material):
 def test_odd_replacements_are_refused(odd):
     with pytest.raises(InputError):
         Replacement(**odd)
+
+
+@pytest.fixture(scope="module")
+def labelled(material):
+    texts = list(material.data.texts)
+    return replace(material, data=ClassificationTask(texts, [str(k % 2) for k in range(len(texts))]))
+
+
+def test_types_of_each_label_alone(labelled):
+    rows = {row["label"]: row for row in clusters.types_by_label(labelled).rows}
+    clouds = labelled.encoder.encode(labelled.data.texts)[-1]
+    tokens = [np.concatenate([np.asarray(clouds[k]) for k in range(side, len(clouds), 2)]) for side in (0, 1)]
+    every = np.concatenate(tokens)
+    between = sum(len(own) * ((own.mean(axis=0) - every.mean(axis=0)) ** 2).sum() for own in tokens)
+    total = ((every - every.mean(axis=0)) ** 2).sum()
+    assert rows["all"]["between_labels"] == pytest.approx(between / total, rel=1e-4)
+    ids = {int(token) for k in range(0, len(clouds), 2) for token in clouds.token_ids(k)}
+    assert rows["0"]["types"] == len(ids)
+
+
+def test_a_label_that_is_a_word_is_told_from_types_and_not_from_random_clusters(labelled):
+    texts = [f"{'cat ' * 3 if k % 2 else 'dog ' * 3}{text}" for k, text in enumerate(labelled.data.texts)]
+    data = ClassificationTask(texts, [str(k % 2) for k in range(len(texts))])
+    rows = {row["clusters"]: row["accuracy"].known for row in clusters.meaning(replace(labelled, data=data)).rows}
+    assert rows["types"] > 0.9
+    assert rows["random"] < 0.75
+
+
+def test_characters_are_read_alone(material):
+    rows = {row["level"]: row for row in clusters.levels(material).rows}
+    assert rows["characters"]["types"] <= rows["pieces"]["types"]
+
+
+def test_gains_and_biases_stand_beside_the_norm_of_tokens(material):
+    rows = norm_variance.norm_parameters(material).rows
+    assert [row["layer"] for row in rows] == [0, 1, 2]
+    encoder = material.encoder
+    norms = [module for module in attention_of(encoder)[0].modules() if type(module).__name__ == "LayerNorm"]
+    last = norms[-1]
+    even = float((last.weight**2).sum().detach() + (last.bias**2).sum().detach())
+    assert rows[-1]["Q_of_even_tokens"] == pytest.approx(even, rel=1e-3)
+    assert rows[-1]["mean_square"] > 0
+
+
+def test_a_trend_over_layers():
+    rows = [{"model": "m", "layer": k, "variation": 0.5, "norm_of_mean": float(k)} for k in range(9)]
+    found = {row["finding"]: row for row in norm_variance.findings(rows, {})}
+    assert found["M(X) rises with depth"]["trend"] == 1.0
+    assert found["M(X) rises with depth"]["trend_p"] < 0.01
+    assert found["Q varies little over types in the middle layers"]["trend"] != 1.0

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isfinite
 from typing import Any
 
 from poolscope.errors import DegenerateCloudError, InputError, ModelError, require
@@ -176,9 +177,10 @@ def _positions(pairs: Tensor | None, texts: int, device: torch.device) -> tuple[
 class SOCMRegularizer(torch.nn.Module):
     """A sentence-transformers loss plus `weight` × mean SOCM over pairs of the texts of the batch.
 
-    The texts of all columns count alike. At most `pairs` random pairs are used a step (None: all). Returns the parts by
-    name, the wrapped loss as "base" and the term as "socm"; the trainer adds them up and logs each. A batch of a single
-    text has no pair, and its term is 0. `scale`, `a` and `b`: see `SocmFormula`; exponents of at least 1.
+    A negative weight raises SOCM, for experiments. The texts of all columns count alike. At most `pairs` random pairs
+    are used a step (None: all). Returns the parts by name, the wrapped loss as "base" and the term as "socm"; the
+    trainer adds them up and logs each. A batch of a single text has no pair, and its term is 0. `scale`, `a` and `b`:
+    see `SocmFormula`; exponents of at least 1.
 
     The tokens are taken where the model's own Pooling takes them, in the wrapped loss's forward pass: nothing is
     encoded twice. Losses that embed without gradients first (Cached…) or that pool several layers (AdaptiveLayerLoss)
@@ -198,8 +200,11 @@ class SOCMRegularizer(torch.nn.Module):
     ) -> None:
         require("sentence_transformers", "train")
         super().__init__()
-        if not 0 < weight < float("inf") or (pairs is not None and pairs < 1):
-            raise InputError(f"received weight = {weight}, pairs = {pairs}; both must be positive (pairs may be None).")
+        if weight == 0 or not isfinite(weight) or (pairs is not None and pairs < 1):
+            raise InputError(
+                f"received weight = {weight}, pairs = {pairs}; allowed: a finite weight other than 0, and 1 or more "
+                f"pairs (None: all). Correct it, or train without this term."
+            )
         _check_loss(loss)
         _mean_poolings(model)
         self.model = model  # under this name the trainer puts its wrapped model in place

@@ -7,6 +7,7 @@ mean's doing.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
-from poolscope.lab.interventions import match_traces, scale_each
+from poolscope.lab.capture.received import attention_received
+from poolscope.lab.interventions import match_traces, rotate_deviations, scale_each
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
 from poolscope.lab.papers.common import texts_of
 from poolscope.lab.papers.quality import correlations, points, spearman
@@ -29,6 +31,7 @@ from poolscope.stores.cache import cached_clouds
 
 Array = NDArray[np.float64]
 _PAIRS = 200  # pairs that are looked at one by one
+_COSTLY = 60  # pairs whose exact distance is timed
 _RIDGE = 0.01  # of the mean eigenvalue, where a distance needs all of them above 0
 _AXES = 3  # principal axes of a text whose third and fourth moments are taken
 _TARGET = 1.0  # the concentration ratio to which all texts of all models are scaled
@@ -154,14 +157,54 @@ def weighted_poolings(material: Material) -> Outcome:
                 "d_sigma": float(np.mean([each.covariance_distance for each in scored])),
             }
         )
-    return Outcome(rows, notes=notes)
+    return Outcome([*rows, *_other_vectors(material, clouds, pairs)], notes=notes)
+
+
+def _other_vectors(material: Material, clouds: TokenClouds, pairs: Sequence[tuple[int, int]]) -> list[Row]:
+    """The same for poolings that are no mean: (1 − d) d_Σ with the distance d of their own vectors in place of d_μ."""
+    received = attention_received(material.model(), texts_of(material).texts)
+    ways: dict[str, Any] = {
+        "first token": lambda k: clouds[k][0],
+        "max": lambda k: np.max(clouds[k], axis=0),
+        "attention": lambda k: np.average(clouds[k], axis=0, weights=received[k]),
+    }
+    covariances = np.array([socm_pair(clouds[i], clouds[j]).covariance_distance for i, j in pairs])
+    left, right = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
+    rows: list[Row] = []
+    for name, vector in ways.items():
+        units = {k: np.asarray(vector(k), dtype=np.float64) for pair in pairs for k in pair}
+        units = {k: own / max(float(np.linalg.norm(own)), 1e-300) for k, own in units.items()}
+        apart = np.array([((units[i] - units[j]) ** 2).sum() / 4 for i, j in pairs])
+        value = pair_estimate((1 - apart) * covariances, left, right)
+        rows.append({"pooling": name, "socm": value, "d_mu": float(apart.mean()), "d_sigma": float(covariances.mean())})
+    return rows
+
+
+def exact_and_gaussian(material: Material) -> Outcome:
+    """The exact transport distance by a linear programme beside that of Gaussians: seconds a pair, and both values."""
+    clouds = _clouds(material)
+    rows: list[Row] = []
+    for i, j in _drawn(material, len(clouds))[:_COSTLY]:
+        began = time.perf_counter()
+        gaussian = socm_pair(clouds[i], clouds[j]).squared_wasserstein
+        between = time.perf_counter()
+        exact = exact_wasserstein(clouds[i], clouds[j])
+        seconds = {"gaussian_seconds": between - began, "exact_seconds": time.perf_counter() - between}
+        tokens = float(np.sqrt(len(clouds[i]) * len(clouds[j])))
+        rows.append({"tokens": tokens, "gaussian": gaussian, "exact": exact, **seconds})
+    slower = np.array([row["exact_seconds"] / row["gaussian_seconds"] for row in rows])
+    kept = np.array([row["gaussian"] / max(row["exact"], 1e-300) for row in rows])
+    return Outcome([*rows, {"times_as_long": mean_estimate(slower), "gaussian_share": mean_estimate(kept)}])
 
 
 # -- controls -----------------------------------------------------------------------------------------------------
 
 
 def controls(material: Material) -> Outcome:
-    """SOCM as it is, at matched and at random concentration, with other higher moments, and with the words shuffled."""
+    """SOCM as it is, at matched and random concentration, in random directions, and with the words shuffled.
+
+    Beside them stands what other higher moments do to the exact transport distance.
+    """
     texts, clouds = texts_of(material), _clouds(material)
     random = np.random.default_rng(material.seed)
     factors = np.exp(random.normal(size=len(clouds)) * 0.5)
@@ -170,6 +213,7 @@ def controls(material: Material) -> Outcome:
         "as it is": clouds,
         "matched": match_traces(clouds, target=_TARGET),
         "random": scale_each(clouds, factors),
+        "directions at random": rotate_deviations(clouds, seed=material.seed),
         "words shuffled": material.model().encode(shuffled)[-1],
     }
     rows: list[Row] = [{"control": name, "socm": socm(own).estimate} for name, own in variants.items()]
@@ -195,7 +239,7 @@ def _column(control: str) -> str:
 
 def controls_and_quality(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
     """Does SOCM still go with quality over models once concentration is matched, or drawn at random?"""
-    names = tuple(_column(name) for name in ("as it is", "matched", "random", "words shuffled"))
+    names = tuple(_column(name) for name in ("as it is", "matched", "random", "directions at random", "words shuffled"))
     found = points(rows, names)
     return [*found, *correlations(found, names)]
 
@@ -205,4 +249,5 @@ KINDS: dict[str, Kind] = {
     "moments": higher_moments,
     "poolings": weighted_poolings,
     "controls": controls,
+    "cost": exact_and_gaussian,
 }

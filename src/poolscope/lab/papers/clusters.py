@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask
 from poolscope.lab.papers.cell import Kind, Material, Outcome, Row
 from poolscope.lab.papers.common import texts_of
-from poolscope.numbers.learning import cluster
+from poolscope.numbers.intervals import share_estimate
+from poolscope.numbers.learning import cluster, mini_batch_clusters, predict_unseen
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -147,16 +149,19 @@ def word_starts(names: list[str]) -> list[bool]:
 
 
 def levels(material: Material) -> Outcome:
-    """Pieces as they are, and words as the means of their pieces: variation of Q, and ρ of M and V, at either level.
+    """Pieces, words as means of pieces, and characters (each read as a word): variation of Q, and ρ of M and V.
 
     The paper takes pieces, since the mean of pieces is an artefact: here is how large it is.
     """
     encoder = material.model()
-    clouds = encoder.encode(texts_of(material).texts)[-1]
+    texts = texts_of(material).texts
+    clouds = encoder.encode(texts)[-1]
     vocabulary = getattr(encoder, "vocabulary", None)
     if vocabulary is None or clouds.token_ids(0) is None:
         raise InputError("this measurement needs the names of the tokens. Take a model with a tokenizer.")
-    groups: dict[str, dict[str, list[Array]]] = {"pieces": {}, "words": {}, "words of several pieces": {}}
+    groups: dict[str, dict[str, list[Array]]] = {
+        name: {} for name in ("pieces", "words", "words of several pieces", "characters")
+    }
     for k in range(len(clouds)):
         cloud = np.asarray(clouds[k], dtype=np.float64)
         names = list(vocabulary.names(np.asarray(clouds.token_ids(k))))
@@ -168,7 +173,75 @@ def levels(material: Material) -> Outcome:
             groups["words"].setdefault(word, []).append(vector)
             if end - begin > 1:
                 groups["words of several pieces"].setdefault(word, []).append(vector)
+    spelled = encoder.encode([" ".join(text.replace(" ", "")) for text in texts])[-1]
+    for k in range(len(spelled)):
+        names = list(vocabulary.names(np.asarray(spelled.token_ids(k))))
+        for name, vector in zip(names, np.asarray(spelled[k], dtype=np.float64), strict=True):
+            groups["characters"].setdefault(name, []).append(vector)
     return Outcome([{"level": name, **_norms(own)} for name, own in groups.items() if own])
+
+
+def meaning(material: Material) -> Outcome:
+    """Do clusters hold meaning? The label of a text, told from how many of its tokens lie in each cluster.
+
+    Accuracy in five folds, for k-means clusters of the last layer, for as many frequent types, and for clusters at
+    random of the same sizes, which hold the length of a text and no more.
+    """
+    task = material.data
+    if not isinstance(task, ClassificationTask):
+        raise InputError("this measurement needs texts with labels. Name a data set of that form.")
+    clouds = material.model().encode(task.texts)[-1]
+    if clouds.token_ids(0) is None:
+        raise InputError("this measurement needs the ids of the tokens. Take a model with a tokenizer.")
+    sizes = [len(clouds[k]) for k in range(len(clouds))]
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    tokens = np.concatenate([np.asarray(clouds[k], dtype=np.float64) for k in range(len(clouds))])
+    types = np.concatenate([np.asarray(clouds.token_ids(k), dtype=np.int64) for k in range(len(clouds))])
+    count = min(_MEANT, len(np.unique(types)), len(np.unique(tokens, axis=0)) // 2)
+    clustered = mini_batch_clusters(tokens, count, seed=material.seed)
+    _, inverse, often = np.unique(types, return_inverse=True, return_counts=True)
+    rank = np.argsort(np.argsort(-often, kind="stable"))[inverse.ravel()]
+    ways = {
+        "k-means": clustered,
+        "types": np.minimum(rank, count - 1),
+        "random": np.random.default_rng(material.seed).permutation(clustered),
+    }
+    rows: list[Row] = []
+    for name, labels in ways.items():
+        shares = np.zeros((len(sizes), count))
+        np.add.at(shares, (owner, labels), 1)
+        shares /= np.array(sizes)[:, None]
+        told = predict_unseen(np.sqrt(shares), task.codes, seed=material.seed).labels
+        right = (told == task.codes).astype(np.float64)
+        rows.append({"clusters": name, "count": count, "accuracy": share_estimate(right, each="texts")})
+    return Outcome(rows)
+
+
+def types_by_label(material: Material) -> Outcome:
+    """Q = M + V of the types of each label (a language, a style) alone, in the last layer; and between the labels.
+
+    `between_labels`: the share of the variance of all tokens that lies between the means of labels.
+    """
+    task = material.data
+    if not isinstance(task, ClassificationTask):
+        raise InputError("this measurement needs texts with labels. Name a data set of that form.")
+    clouds = material.model().encode(task.texts)[-1]
+    if clouds.token_ids(0) is None:
+        raise InputError("this measurement needs the ids of the tokens. Take a model with a tokenizer.")
+    groups: dict[str, dict[str, list[Array]]] = {}
+    for k, label in enumerate(task.labels):
+        ids = np.asarray(clouds.token_ids(k))
+        for token, vector in zip(ids.tolist(), np.asarray(clouds[k], dtype=np.float64), strict=True):
+            groups.setdefault(str(label), {}).setdefault(str(token), []).append(vector)
+    rows = [{"label": label, **_norms(own)} for label, own in sorted(groups.items())]
+    tokens = [np.concatenate([np.stack(own) for own in each.values()]) for each in groups.values()]
+    labels = np.repeat(np.arange(len(tokens)), [len(own) for own in tokens])
+    shares = decomposition(np.concatenate(tokens), labels)
+    spread = 1 - shares["mean_share"]
+    return Outcome([*rows, {"label": "all", "between_labels": shares["between_share"] / max(spread, 1e-300)}])
+
+
+_MEANT = 64  # clusters whose meaning is asked for
 
 
 def _norms(groups: dict[str, list[Array]]) -> Row:
@@ -184,4 +257,9 @@ def _norms(groups: dict[str, list[Array]]) -> Row:
     return row
 
 
-KINDS: dict[str, Kind] = {"clusters": clusterings, "levels": levels}
+KINDS: dict[str, Kind] = {
+    "clusters": clusterings,
+    "levels": levels,
+    "meaning": meaning,
+    "types by label": types_by_label,
+}

@@ -142,6 +142,13 @@ def _of_length() -> Iterator[DataSet]:
 def _of_norms() -> Iterator[DataSet]:
     """What the paper on norms measures."""
     place: dict[str, Any] = {"split": "train", "rows": 200_000, "count": 10_000}
+    labels: dict[str, Any] = {"count": 4_000}
+    yield DataSet(
+        "languages", "papluca/language-identification", LABELLED, ("text", "labels"), words="20 languages", **labels
+    )
+    yield DataSet(
+        "styles", "osyvokon/pavlick-formality-scores", LABELLED, ("sentence", "domain"), words="four styles", **labels
+    )
     yield DataSet("bookcorpus", "bookcorpus/bookcorpus", TEXTS, words="BookCorpus", **place)
 
 

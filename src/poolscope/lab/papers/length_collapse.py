@@ -6,23 +6,24 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from poolscope.lab.papers import draw, length_symptoms, length_tasks, proof
+from poolscope.lab.papers import draw, length_parts, length_symptoms, length_tasks, proof
 from poolscope.lab.papers.cell import Entry, Ours, Paper, Part, Row
 from poolscope.lab.papers.common import layer_means
 from poolscope.lab.papers.data_sets import BEIR, DATA_SETS
 from poolscope.lab.papers.length_symptoms import collapse_and_gain
 from poolscope.lab.papers.length_tasks import SETS, TAUS, best_temperatures, type_means
-from poolscope.lab.papers.models import LENGTH_MODELS, LLM_MODELS
+from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS, LLM_MODELS
 from poolscope.lab.papers.published import LENGTH
 from poolscope.repairs import PUBLISHED_GRID
 
 NAMES = tuple(model.name for model in LENGTH_MODELS)
+BACKBONES = tuple(model.name for model in LENGTH_BACKBONES)
 LLMS = tuple(model.name for model in LLM_MODELS)
 _YARN = (0.0001, 0.001, 0.01, 0.1, 1.0)
 _ALL_SETS = tuple(dict.fromkeys(name for sets in (SETS[BEIR], *SETS.values()) for name in sets))
 _ALSO_CALLED = {"E5": "E5-4K"}  # in Tables 6 and 7
 
-KINDS = {**length_symptoms.KINDS, **length_tasks.KINDS, **proof.KINDS, "layers": layer_means}
+KINDS = {**length_symptoms.KINDS, **length_tasks.KINDS, **length_parts.KINDS, **proof.KINDS, "layers": layer_means}
 
 
 # -- beside what is printed -----------------------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def _scores(number: int, title: str, methods: Sequence[str], data: tuple[str, ..
 PAPER = Paper(
     LENGTH,
     "Length-induced embedding collapse, and attention temperature",
-    (*LENGTH_MODELS, *LLM_MODELS),
+    (*LENGTH_MODELS, *LENGTH_BACKBONES, *LLM_MODELS),
     DATA_SETS,
     KINDS,
     (
@@ -349,6 +350,73 @@ PAPER = Paper(
                 across="documents",
                 along="log E exp(−2‖x − y‖²)",
             ),
+        ),
+        Entry(
+            "backbone-and-child",
+            "Does contrastive training cure length collapse? Slopes of the cosine, backbone beside child",
+            (Part("bins", (*BACKBONES, *length_parts.PARENTS), _NFCORPUS),),
+            follow=length_parts.child_minus_backbone,
+            draw=partial(
+                draw.lines,
+                x="mean_length",
+                panels={"cosine": "mean pairwise cosine"},
+                title="Backbones and children",
+                across="tokens",
+            ),
+            differs="The paper argues it (Appendix F.1.2) and measures no backbone.",
+        ),
+        Entry(
+            "parts-and-length",
+            "What each part of a layer does to high frequencies, by length",
+            (Part("parts", NAMES, _NFCORPUS),),
+            draw=partial(
+                draw.lines,
+                x="mean_length",
+                panels={"change": "log change of ‖HC‖/‖DC‖"},
+                by=("model", "part"),
+                title="Parts of a layer by length",
+                across="tokens",
+                level=0.0,
+            ),
+        ),
+        Entry(
+            "pairs-by-length",
+            "Related, unrelated and strange pairs by length",
+            (Part("pairs by length", ("BGE",), ("sts12", "sts13", "sts14", "sts22")),),
+            draw=partial(
+                draw.lines,
+                x="mean_length",
+                panels={"cosine": "mean cosine", "strangers_win": "share of strangers that beat a related pair"},
+                by=("data", "pairs"),
+                title="Pairs by length",
+                across="words of a pair",
+            ),
+        ),
+        Entry(
+            "pull-of-long-texts",
+            "Are the centres of labels and of clusters nearer to long texts?",
+            (Part("pull", NAMES, ("imdb", "amazon")),),
+            draw=partial(
+                draw.lines,
+                x="mean_length",
+                panels={"cosine": "cosine with the centre"},
+                by=("model", "data", "centres"),
+                title="Centres and length",
+                across="tokens",
+            ),
+        ),
+        Entry(
+            "causal-attention",
+            "Lemma 1 where tokens see only those before them",
+            (Part("low pass", LLMS, _NFCORPUS),),
+            draw=partial(
+                draw.lines,
+                x="t",
+                panels={"log_ratio": "log ‖HC[Aᵗz]‖/‖DC[Aᵗz]‖"},
+                title="Is causal attention a low-pass filter?",
+                across="applications t",
+            ),
+            differs="The paper leaves it open. The eigenvalues of causal attention are its diagonal.",
         ),
         Entry(
             "lemma-1",

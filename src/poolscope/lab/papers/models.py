@@ -9,13 +9,17 @@ HUB = "https://huggingface.co"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for."""
+    """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for.
+
+    `spread`: texts of up to 512 tokens have the position ids 0, f, 2f, … (see `positions`).
+    """
 
     name: str
     hub: str
     family: str = ""
     parent: str | None = None
     advice: str = ""
+    spread: int = 1
 
     @property
     def address(self) -> str:
@@ -44,22 +48,32 @@ SOCM_MODELS = (
     Checkpoint("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", "Nomic", "nomic-bert-2048"),
 )
 LENGTH_MODELS = (
-    Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa"),
+    Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa", "RoBERTa"),
     Checkpoint("GTR", "sentence-transformers/gtr-t5-base", "T5"),
     Checkpoint("GIST", "avsolatorio/GIST-small-Embedding-v0", "BERT"),
-    Checkpoint("BGE", "BAAI/bge-base-en-v1.5", "BERT"),
+    Checkpoint("BGE", "BAAI/bge-base-en-v1.5", "BERT", "BERT"),
     Checkpoint(
         "E5",
         "dwzhu/e5-base-4k",
         "BERT",
-        advice="Up to 512 tokens its authors multiply the position ids by 8; plain positions give other vectors.",
+        "BERT",
+        spread=8,
     ),
+)
+LENGTH_BACKBONES = (
+    Checkpoint("BERT", "google-bert/bert-base-uncased", "BERT"),
+    Checkpoint("RoBERTa", "FacebookAI/roberta-base", "RoBERTa"),
 )
 LLM_MODELS = (
     Checkpoint("bge-multilingual-gemma2", "BAAI/bge-multilingual-gemma2", "Gemma 2"),
     Checkpoint("NV-Embed-v2", "nvidia/NV-Embed-v2", "Mistral"),
     Checkpoint("e5-mistral-7b-instruct", "intfloat/e5-mistral-7b-instruct", "Mistral"),
 )
+MULTILINGUAL_MODELS = (
+    Checkpoint("mBERT", "google-bert/bert-base-multilingual-cased", "post-norm"),
+    Checkpoint("XLM-R", "FacebookAI/xlm-roberta-base", "post-norm"),
+)
+RMS_MODELS = (Checkpoint("SmolLM2", "HuggingFaceTB/SmolLM2-135M", "pre-norm"),)
 NORM_MODELS = (
     Checkpoint("BERT", "google-bert/bert-base-uncased", "post-norm"),
     Checkpoint("RoBERTa", "FacebookAI/roberta-base", "post-norm"),

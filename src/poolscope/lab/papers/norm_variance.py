@@ -17,11 +17,14 @@ from poolscope.lab.papers import clusters, draw
 from poolscope.lab.papers.cell import Cell, Entry, Kind, Material, Outcome, Paper, Part, Row
 from poolscope.lab.papers.common import texts_of
 from poolscope.lab.papers.data_sets import DATA_SETS
-from poolscope.lab.papers.models import NORM_MODELS
+from poolscope.lab.papers.models import MULTILINGUAL_MODELS, NORM_MODELS, RMS_MODELS
 from poolscope.lab.papers.published import NORMS
+from poolscope.lab.papers.quality import permuted, spearman
 from poolscope.lab.tokens.measure import token_statistics
 
 NAMES = tuple(model.name for model in NORM_MODELS)
+MULTILINGUAL = tuple(model.name for model in MULTILINGUAL_MODELS)
+RMS = tuple(model.name for model in RMS_MODELS)
 _TYPES = 400  # types a layer whose M and V are drawn
 
 
@@ -54,8 +57,36 @@ def swept_norms(material: Material) -> Outcome:
     return Outcome([{**row, "share": shares[row["replacement"]]} for row in result.layers])
 
 
+def norm_parameters(material: Material) -> Outcome:
+    """Gains and biases of the last norm of each layer, and the Q that they would give to a token of equal parts.
+
+    Behind a norm x = gain ⊙ z + bias, where z has mean 0 and d as its squared length: with z even over dimensions
+    Q = Σ gain² + Σ bias². The measured Q stands beside it.
+    """
+    encoder = material.model()
+    statistics = token_statistics(encoder, texts_of(material).texts, seed=material.seed)
+    ends = {layer: norm for norm in norm_layout(encoder).norms for layer in norm.layers}
+    rows: list[Row] = []
+    for row in statistics.layer_table().to_pylist():
+        norm = ends.get(row["layer"])
+        if norm is not None:
+            even = float((norm.gain**2).sum() + (norm.bias**2).sum())
+            rows.append({name: row[name] for name in ("layer", "mean_square", "variation")} | {"norm": norm.name})
+            rows[-1] |= {"Q_of_even_tokens": even, **{name: norm.derived()[name] for name in _SHOWN}}
+    return Outcome(rows)
+
+
+_SHOWN = ("gain_mean", "gain_std", "bias_mean", "bias_std")
+
+
 _SWEPT = (0.0, 0.5, 1.0, 1.5, 2.0)
-KINDS: dict[str, Kind] = {"types": types_by_layer, "norms": other_norms, "swept": swept_norms, **clusters.KINDS}
+KINDS: dict[str, Kind] = {
+    "types": types_by_layer,
+    "norms": other_norms,
+    "swept": swept_norms,
+    "parameters": norm_parameters,
+    **clusters.KINDS,
+}
 _PARTS = {"mean_square": "Q", "norm_of_mean": "M", "variance": "V"}
 _SHARES = {"mean_share": "M(X)/Q", "within_share": "V_W/Q", "between_share": "V_B/Q"}
 _PART = Part("types", NAMES, ("bookcorpus",))
@@ -76,8 +107,17 @@ def findings(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]
             parts = [_mean_of(part, column) for part in (inner[:1], middle, inner[-1:])]
             known = None not in parts
             row: Row = {"model": model, "finding": claim, **dict(zip(("first", "middle", "last"), parts, strict=True))}
-            found.append({**row, "holds": bool(holds(*parts)) if known else None})
+            found.append({**row, "holds": bool(holds(*parts)) if known else None, **_trend(inner, column)})
     return found
+
+
+def _trend(rows: Sequence[Row], column: str) -> Row:
+    """Spearman's ρ of the layer and the value, with the share of orders of the layers that give as much."""
+    known = [(row["layer"], row[column]) for row in rows if row.get(column) is not None]
+    if len(known) < 4:
+        return {}
+    layers, values = np.array(known, dtype=np.float64).T
+    return {"trend": spearman(layers, values), "trend_p": permuted(layers, values)}
 
 
 def _mean_of(rows: Sequence[Row], column: str) -> float | None:
@@ -102,6 +142,11 @@ def _lines(panels: dict[str, str], title: str, by: Sequence[str], rows: Sequence
     return draw.lines(rows, x="layer", panels=panels, by=by, title=title, across="layer")
 
 
+def _draw_labels(title: str, rows: Sequence[Row]) -> Any:
+    marks = {"variation": "variation of Q", "mean_and_variance": "ρ of M and V"}
+    return draw.dots(rows, marks=marks, by=("model", "label"), title=title, across="last layer")
+
+
 def _by_layer(key: str, title: str, panels: dict[str, str]) -> Entry:
     return Entry(key, title, (_PART,), draw=partial(_lines, panels, title, ("model",)))
 
@@ -109,7 +154,7 @@ def _by_layer(key: str, title: str, panels: dict[str, str]) -> Entry:
 PAPER = Paper(
     NORMS,
     "Norm of mean contextualized embeddings determines their variance",
-    NORM_MODELS,
+    (*NORM_MODELS, *MULTILINGUAL_MODELS, *RMS_MODELS),
     DATA_SETS,
     KINDS,
     (
@@ -164,8 +209,47 @@ PAPER = Paper(
             ),
         ),
         Entry(
+            "question-1",
+            "Token types within each language, and the variance between languages",
+            (Part("types by label", (*MULTILINGUAL, *NAMES), ("languages",)),),
+            draw=partial(_draw_labels, "Types within languages"),
+            differs="The paper has English models alone. Every language has its own types; layers: the last.",
+        ),
+        Entry(
+            "question-3",
+            "Gains and biases of the last norm of a layer, beside Q",
+            (Part("parameters", NAMES, ("bookcorpus",)),),
+            draw=partial(
+                _lines,
+                {"mean_square": "Q", "Q_of_even_tokens": "Σ gain² + Σ bias²", "gain_std": "deviation of the gains"},
+                "Parameters of norms",
+                ("model",),
+            ),
+        ),
+        Entry(
+            "check-2",
+            "Token types within each style of text; post-norm, pre-norm and RMSNorm models",
+            (Part("types by label", (*NAMES, *RMS), ("styles",)),),
+            draw=partial(_draw_labels, "Types within styles"),
+            differs="Styles are the four sources of a corpus of formality. Models without norms: mechanism-2.",
+        ),
+        Entry(
+            "check-3-meaning",
+            "The label of a text, told from the clusters of its tokens",
+            (Part("meaning", NAMES, ("imdb",)),),
+            draw=partial(
+                draw.bars,
+                x="clusters",
+                y="accuracy",
+                by=("model",),
+                title="Do clusters hold meaning?",
+                across="clusters",
+                along="accuracy",
+            ),
+        ),
+        Entry(
             "question-2",
-            "Pieces, and words as means of pieces",
+            "Pieces, words as means of pieces, and characters",
             (Part("levels", NAMES, ("bookcorpus",)),),
             draw=partial(
                 draw.dots,

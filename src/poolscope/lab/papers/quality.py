@@ -54,7 +54,7 @@ def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
     drawn = {name: np.array([spearman(own[draw], score[draw]) for draw in draws]) for name, own in values.items()}
     rho = {name: spearman(own, score) for name, own in values.items()}
     rows: list[Row] = [
-        {"predictor": name, "rho": _estimate(rho[name], drawn[name]), "p": _permuted(values[name], score)}
+        {"predictor": name, "rho": _estimate(rho[name], drawn[name]), "p": permuted(values[name], score)}
         for name in predictors
     ]
     first, second = predictors[:2]
@@ -73,7 +73,7 @@ def over_models(rows: Sequence[Row]) -> list[Row]:
     for name in ("socm", "socm_trace"):
         values = np.array([row[name] for row in measured])
         rho = {"predictor": f"concentration_ratio and {name}", "rho": spearman(ratio, values)}
-        found.append({**rho, "p": _permuted(ratio, values), "models": len(measured)})
+        found.append({**rho, "p": permuted(ratio, values), "models": len(measured)})
     return found
 
 
@@ -118,7 +118,7 @@ def _estimate(value: float, draws: NDArray[Any]) -> Estimate:
     return Estimate(value, Interval(float(low), float(high), LEVEL, "the population of models", "bootstrap", "models"))
 
 
-def _permuted(x: NDArray[Any], y: NDArray[Any]) -> float:
+def permuted(x: NDArray[Any], y: NDArray[Any]) -> float:
     """The share of orders of the models that give a correlation at least as strong."""
     random = np.random.default_rng(0)
     rho = abs(spearman(x, y))

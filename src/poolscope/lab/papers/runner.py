@@ -26,6 +26,7 @@ from poolscope.files import held_folder, in_plain_words
 from poolscope.folder import Folder
 from poolscope.lab.papers.cell import AGREES, DIFFERS, Cell, Entry, Material, Outcome, Paper, Row, beside
 from poolscope.lab.papers.models import Checkpoint
+from poolscope.lab.papers.positions import spread_positions
 from poolscope.lab.papers.sources import Data, Found, Places, hub_out_of_reach
 from poolscope.results import Result, cells, origin, plain, provenance, write_csv
 from poolscope.show.charts import figure_bytes
@@ -33,6 +34,7 @@ from poolscope.texts.plain import refuse_packed_arrays
 
 CELLS, NUMBERS, BESIDE, README = "cells", "numbers.csv", "published.csv", "README.md"
 _SCRIPT = "plotly.min.js"
+_UNKNOWN = Checkpoint("", "")
 _UNNAMED = re.compile(r"[^\w.=-]+")
 
 
@@ -94,6 +96,7 @@ class Runner:
     say: Callable[[str], None] = _quiet
 
     def __post_init__(self) -> None:
+        self._known = {checkpoint.name: checkpoint for checkpoint in self.paper.models}
         self._encoder: tuple[str, TokenEncoder] | None = None
         self._data: dict[str, Data] = {}
         self._found: dict[tuple[str, str], Found] = {}
@@ -152,14 +155,13 @@ class Runner:
 
     def _sources(self, cell: Cell) -> dict[str, Found]:
         """Where the model and the data of a cell are found."""
-        known = {checkpoint.name: checkpoint for checkpoint in self.paper.models}
         sources = {}
         for what, name in (("model", cell.model), ("data", cell.data)):
             if name is None:
                 continue
             if (what, name) not in self._found:
                 self._found[what, name] = (
-                    self.places.model(known.get(name, Checkpoint(name, "")))
+                    self.places.model(self._known.get(name, Checkpoint(name, "")))
                     if what == "model"
                     else self.places.data(self.paper.data[name])
                 )
@@ -187,6 +189,8 @@ class Runner:
             options = {key: value for key, value in vars(self.options).items() if value not in (None, False)}
             try:
                 self._encoder = name, as_encoder(found.source, **options)
+                if found.same and (factor := self._known.get(name, _UNKNOWN).spread) > 1:
+                    spread_positions(self._encoder[1], factor)
             except PoolscopeError as error:
                 raise type(error)(f"{error} {found.advice}".strip()) from error
         return self._encoder[1]

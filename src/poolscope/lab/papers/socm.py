@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.errors import InputError
+from poolscope.errors import ModelError
+from poolscope.lab.capture.norms import norm_layout
 from poolscope.lab.papers import beyond, draw
 from poolscope.lab.papers.cell import (
     Cell,
@@ -24,7 +25,8 @@ from poolscope.lab.papers.cell import (
     printed_number,
 )
 from poolscope.lab.papers.common import layer_means, texts_of
-from poolscope.lab.papers.data_sets import DATA_SETS
+from poolscope.lab.papers.data_sets import DATA_SETS, TYPES
+from poolscope.lab.papers.length_tasks import SETS
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.lab.papers.published import SOCM
 from poolscope.lab.papers.quality import model_scores, over_models, quality, quality_beside, spearman
@@ -68,10 +70,8 @@ def pair_averages(material: Material) -> Outcome:
     if isinstance(data, Pairs):
         sides = [_clouds(material, data.queries), _clouds(material, data.documents)]
         chosen: Any = data.index
-    elif isinstance(data, Texts):
-        sides, chosen = [_clouds(material, data)], None
     else:
-        raise InputError(f"received {type(data).__name__}; SOCM needs texts or pairs.")
+        sides, chosen = [_clouds(material, texts_of(material))], None
     exact = socm(*sides, pairs=chosen)
     compatible = socm(*sides, pairs=chosen, eps=EPS)
     traces = np.concatenate([text_moments(side).traces for side in sides])
@@ -183,6 +183,7 @@ def trace_bound(material: Material) -> Outcome:
         "variation_of_token_norms": mean_estimate(np.array(lengths)),
         "mean_pair_cosine": mean_estimate(np.array(cosines)),
         "share_cosine_above_a_third": share_estimate((np.array(cosines) >= 1 / 3).astype(np.float64)),
+        **_norm_parameters(material),
         "share_trace_at_most_2": share_estimate((measured <= 2).astype(np.float64)),
         "texts": len(places),
     }
@@ -192,6 +193,16 @@ def trace_bound(material: Material) -> Outcome:
         for name, value in zip(("measured", "closed form"), values, strict=True)
     ]
     return Outcome([row, *sample[: 2 * _POINTS]])
+
+
+def _norm_parameters(material: Material) -> Row:
+    """Assumption 1: how far gains and biases of the last norm differ over dimensions, beside the mean gain."""
+    try:
+        last = norm_layout(material.model()).norms[-1]
+    except ModelError:
+        return {}
+    scale = max(float(np.abs(last.gain).mean()), 1e-300)
+    return {"variation_of_gains": float(last.gain.std()) / scale, "variation_of_biases": float(last.bias.std()) / scale}
 
 
 def model_card(material: Material) -> Outcome:
@@ -266,6 +277,22 @@ def _draw_planes(rows: Sequence[Row]) -> Any:
             margins.append(Margin(edges, np.array([row["count"] for row in bins])))
         planes[model] = Plane(pairs, *margins)
     return plane_figure(planes, title="Pairs of texts")
+
+
+def _by_type(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """The average of each model on each type of task, and how far types move it beside models."""
+    found = [
+        {"model": row["model"], "type": DATA_SETS[row["data"]].type, "type_socm": row["socm"]}
+        for row in rows
+        if "compatible" in row
+    ]
+    table = {(row["model"], row["type"]): row["type_socm"] for row in found}
+    models, types = (list(dict.fromkeys(key[place] for key in table)) for place in (0, 1))
+    if len(table) == len(models) * len(types) and len(models) > 1 and len(types) > 1:
+        values = np.array([[table[model, kind] for kind in types] for model in models])
+        spread = {"between_models": float(values.mean(axis=1).std()), "between_types": float(values.mean(axis=0).std())}
+        found.append({"models": len(models), "types": len(types), **spread})
+    return found
 
 
 def _cases(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
@@ -500,6 +527,29 @@ PAPER = Paper(
             draw=partial(
                 draw.dots, marks={"socm": "SOCM"}, by=("model", "pooling"), title="Weighted poolings", across="SOCM"
             ),
+        ),
+        Entry(
+            "cost",
+            "The exact transport distance and that of Gaussians: seconds and values",
+            (Part("cost", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.points,
+                x="tokens",
+                y="exact_seconds",
+                title="Seconds of a linear programme",
+                across="tokens of a text",
+                along="seconds a pair",
+            ),
+        ),
+        Entry(
+            "tasks",
+            "Average SOCM by type of task",
+            (Part("socm", NAMES, tuple(SETS[kind][0] for kind in TYPES)),),
+            follow=_by_type,
+            draw=partial(
+                draw.bars, x="type", y="type_socm", by=("model",), title="SOCM by task", across="type", along="SOCM"
+            ),
+            differs="The paper has one corpus. One data set a type of task, of those that the paper on length names.",
         ),
         Entry(
             "controls",

@@ -1,0 +1,171 @@
+"""Length beside its explanations: parts of a layer, unrelated pairs, what pulls centres, backbones and children."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask, SimilarityTask
+from poolscope.lab.capture.model import capture
+from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
+from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS
+from poolscope.metrics.length.bins import length_bins
+from poolscope.metrics.length.mechanism import measure_texts
+from poolscope.numbers.intervals import Estimate, mean_estimate, share_estimate
+from poolscope.numbers.learning import cluster
+from poolscope.numbers.ranking import unit_rows
+from poolscope.repairs.repair_file import Repair
+
+Array = NDArray[np.float64]
+PARENTS = {model.name: model.parent for model in (*LENGTH_BACKBONES, *LENGTH_MODELS) if model.parent is not None}
+_TEXTS = 64  # texts that are captured
+_PARTS = {"attention": ("H", "Z"), "residual": ("Z", "Y"), "feed-forward and norms": ("Y", "X")}
+
+
+def ratio(tokens: Array) -> float:
+    """‖HC[X]‖/‖DC[X]‖: the tokens without their mean, beside the mean.
+
+    >>> ratio(np.array([[1.0, 1.0], [1.0, -1.0]]))
+    1.0
+    """
+    mean = tokens.mean(axis=0)
+    return float(np.linalg.norm(tokens - mean) / max(np.sqrt(len(tokens)) * np.linalg.norm(mean), 1e-300))
+
+
+def parts_by_length(material: Material) -> Outcome:
+    """What each part of a layer does to ‖HC‖/‖DC‖, by length: mean over layers of the logarithm of its change.
+
+    The paper says that the residual sum, the feed-forward part and several heads keep high frequencies whatever the
+    length. `slope` is the change with twice as many tokens, by least squares over texts.
+    """
+    changes: dict[str, list[float]] = {name: [] for name in _PARTS}
+    lengths = []
+    for batch in capture(material.model(), texts_of(material).texts[:_TEXTS]):
+        for text in batch.texts():
+            if len(text.layers[0].H) < 2:
+                continue
+            lengths.append(len(text.layers[0].H))
+            ratios = [
+                {name: np.log(max(ratio(np.asarray(getattr(layer, name), np.float64)), 1e-300)) for name in "HZYX"}
+                for layer in text.layers
+            ]
+            for name, (before, after) in _PARTS.items():
+                changes[name].append(float(np.mean([layer[after] - layer[before] for layer in ratios])))
+    counted = np.array(lengths)
+    bins = length_bins(counted, min_texts=8)
+    rows: list[Row] = []
+    for name, values in changes.items():
+        change = np.array(values)
+        for number, label in enumerate(bins.labels):
+            member = bins.of == number
+            where = {"part": name, "bin": label, "mean_length": float(counted[member].mean())}
+            rows.append({**where, "change": mean_estimate(change[member])})
+        rows.append({"part": name, "slope": _slope(np.log2(counted), change)})
+    return Outcome(rows)
+
+
+def _slope(x: Array, y: Array) -> Estimate:
+    """The slope of y over x with its interval, from texts drawn again."""
+    from poolscope.numbers.intervals import LEVEL, Interval
+
+    if np.ptp(x) == 0:
+        return Estimate(None, no_interval="all texts have one length")
+
+    def slope(rows: NDArray[np.int64]) -> Array:
+        left = x[rows] - x[rows].mean(axis=-1, keepdims=True)
+        square = (left**2).sum(axis=-1)
+        return np.asarray((left * y[rows]).sum(axis=-1) / np.where(square > 0, square, np.nan))
+
+    draws = slope(np.random.default_rng(0).integers(0, len(x), size=(2_000, len(x))))
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return Estimate(float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap"))
+
+
+def pairs_by_length(material: Material) -> Outcome:
+    """The cosine of related, unrelated and strange pairs by the length of the pair; how often strangers win.
+
+    Related and unrelated are the fifths of highest and lowest gold score; strangers are texts of different pairs of one
+    bin. `strangers_win`: the share of strangers that are nearer than the middle related pair of their bin.
+    """
+    task = material.data
+    if not isinstance(task, SimilarityTask):
+        raise InputError("this measurement needs pairs with gold scores. Name a data set of that form.")
+    model = Repair().apply(material.model())
+    first, second = (unit_rows(np.asarray(model.encode(texts)), "vectors") for texts in (task.first, task.second))
+    words = np.array([len(f"{a} {b}".split()) for a, b in zip(task.first, task.second, strict=True)])
+    cosines = (first.astype(np.float64) * second).sum(axis=1)
+    low, high = np.quantile(task.gold, [0.2, 0.8])
+    bins = length_bins(words)
+    rows: list[Row] = []
+    for number, label in enumerate(bins.labels):
+        member = np.flatnonzero(bins.of == number)
+        strange = (first[member].astype(np.float64) * np.roll(second[member], 1, axis=0)).sum(axis=1)
+        groups = {
+            "Related": cosines[member][task.gold[member] >= high],
+            "Unrelated": cosines[member][task.gold[member] <= low],
+            "Strangers": strange,
+        }
+        where = {"bin": label, "mean_length": float(words[member].mean())}
+        rows += [{**where, "pairs": name, "cosine": mean_estimate(own)} for name, own in groups.items() if len(own)]
+        if len(groups["Related"]):
+            won = (strange > np.median(groups["Related"])).astype(np.float64)
+            rows.append({**where, "strangers_win": share_estimate(won)})
+    return Outcome(rows)
+
+
+def pull_of_long_texts(material: Material) -> Outcome:
+    """Are centres nearer to long texts? The cosine with the mean of its label, and with its k-means centre, by length.
+
+    A text has no part in the mean that it is compared with. Fifths of the texts by their tokens.
+    """
+    task = material.data
+    if not isinstance(task, ClassificationTask):
+        raise InputError("this measurement needs texts with labels. Name a data set of that form.")
+    measured = measure_texts(material.model(), task.texts)
+    units, codes = unit_rows(measured.vectors, "vectors").astype(np.float64), task.codes
+    kinds = int(codes.max()) + 1
+    groupings = {"label": codes, "k-means": cluster(units, kinds, starts=1, seed=material.seed)[:, 0]}
+    fifth = np.searchsorted(np.quantile(measured.lengths, [0.2, 0.4, 0.6, 0.8]), measured.lengths)
+    rows: list[Row] = []
+    for name, groups in groupings.items():
+        sums = np.zeros((kinds, units.shape[1]))
+        np.add.at(sums, groups, units)
+        others = sums[groups] - units
+        cosines = (units * others).sum(axis=1) / np.maximum(np.linalg.norm(others, axis=1), 1e-300)
+        for place in range(5):
+            member = fifth == place
+            if member.any():
+                length = float(measured.lengths[member].mean())
+                rows.append({"centres": name, "mean_length": length, "cosine": mean_estimate(cosines[member])})
+    return Outcome(rows)
+
+
+def child_minus_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
+    """The slope of the cosine over doublings of length, of each tuned model minus that of its backbone.
+
+    The interval takes both as independent, which is too wide for the same texts.
+    """
+    slopes = {row["model"]: row_estimate(row, "slope") for row in rows if row.get("slope") is not None}
+    found: list[Row] = []
+    for name, parent in PARENTS.items():
+        if name in slopes and parent in slopes:
+            child, backbone = slopes[name], slopes[parent]
+            row: Row = {"model": name, "backbone": parent, "child_minus_backbone": child.known - backbone.known}
+            if child.interval and backbone.interval:
+                own, other = ((each.high - each.low) / 2 for each in (child.interval, backbone.interval))
+                half = float(np.hypot(own, other))
+                middle = row["child_minus_backbone"]
+                row |= {"child_minus_backbone_low": middle - half, "child_minus_backbone_high": middle + half}
+            found.append({**row, "child_slope": child.known, "backbone_slope": backbone.known})
+    return found
+
+
+KINDS: dict[str, Kind] = {
+    "parts": parts_by_length,
+    "pairs by length": pairs_by_length,
+    "pull": pull_of_long_texts,
+}
