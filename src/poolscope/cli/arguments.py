@@ -97,6 +97,7 @@ ModelOrVectors = Annotated[str, argument("[MODEL|CLOUDS|VECTORS]", "Model, cloud
 Texts = Annotated[str | None, argument("[TEXTS]", "File, folder, hub data set, built-in texts, or - (stdin).")]
 Limit = Annotated[int | None, option("N", "Draw N of the texts (0: all).", min=0)]
 NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
+Details = Annotated[bool, switch("All tables, and what their columns mean.", "--details")]
 
 IdColumn = Annotated[str | None, option("NAME", "Column of the ids.")]
 Seed = Annotated[int, option("N", "Seed of the draw.")]
