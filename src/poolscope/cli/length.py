@@ -227,7 +227,7 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
     try:
         return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
     except InputError as error:
-        message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
+        message = re.sub(r"Name one with --(query|document)-column NAME\.", _RENAME, str(error))
         raise InputError(message) from error
 
 

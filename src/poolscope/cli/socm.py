@@ -124,8 +124,7 @@ def socm(
     alike = None if named else _confused(described, reading["seed"])
     names = None if described.vocabulary is None else described.vocabulary.names
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
-    for measured in (result,) if alike is None else (alike, result):
-        screen.print_seen(measured)
+    screen.print_seen(*(() if alike is None else (alike,)), result)
     if details:
         _print_result(result, screen, threshold=threshold)
     if alike is None:

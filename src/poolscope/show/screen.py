@@ -75,9 +75,9 @@ class Screen(Console):
             else:
                 self._waiting.append((note, indent))
 
-    def print_seen(self, result: Result) -> None:
-        """What the numbers of a result say in plain words."""
-        for sentence in result.seen():
+    def print_seen(self, *results: Result) -> None:
+        """What the numbers of results say in plain words; then what waited for it."""
+        for sentence in (sentence for result in results for sentence in result.seen()):
             self.say(sentence)
         self.release()
 

@@ -342,8 +342,8 @@ def _encoded(encoder: TokenEncoder, corpus: Texts, layer: int, screen: Screen) -
 
 _COLUMNS = (
     "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
-    "first direction; adaptive, windows that end where the tokens change. In parentheses: in random order. SOCM: mean over "
-    "pairs."
+    "first direction; adaptive, windows that end where the tokens change. In parentheses: in random order. SOCM: mean "
+    "over pairs."
 )
 
 
