@@ -73,7 +73,7 @@ def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     assert f"11 texts of texts.txt · {clouds.lengths.sum()} tokens · dimension 4 · float64" in result.stdout
     assert "2 texts are empty and left out (13 read)." in result.stdout
     assert "declares no pooling" in result.stdout
-    assert "No text was cut." in result.stdout
+    assert "No text is truncated." in result.stdout
     size = sum(map(len, contents(tmp_path / "my store").values()))
     assert f"stored: {tmp_path / 'my store'} ({size / 1000:.1f} kB in 3 shards)" in result.stdout
     assert last_command(result.stdout) == ["poolscope", "socm", str(tmp_path / "my store")]
@@ -301,9 +301,9 @@ def test_a_store_repeats_its_notes_and_names_identical_texts(tmp_path: Path, cls
         for note in (
             "1 text is empty and left out (4 read).",
             "The model pools by its first token (CLS).",
-            "Texts are cut at 5 tokens; the model declares 24.",
+            "Texts are truncated at 5 tokens; the model declares 24.",
             "Truncated: 2 of 3 texts",
-            "Identical after the cut, by id: 0 = 2.",
+            "Identical after truncation, by id: 0 = 2.",
         ):
             assert note in output
 

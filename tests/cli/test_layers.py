@@ -33,7 +33,7 @@ def texts(tmp_path_factory):
 
 
 def test_the_table_shows_the_means_and_both_theorems(folder, texts):
-    output = run("layers", folder, texts)
+    output = run("layers", "--details", folder, texts)
     result = layers(str(folder), TEXTS)
     for name in ("lambda", "r", "C", "concentration_ratio", "cosine", "sigma_a", "high_frequency"):
         means = result.means(name)

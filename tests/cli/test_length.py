@@ -48,7 +48,18 @@ def test_a_model_with_everything(folder, texts, tmp_path):
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     written = ("--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
     output = run(
-        "length", folder, texts, "--bins", 3, "--pairs", pairs, "--labels", "--label-column", "label", *written
+        "length",
+        "--details",
+        folder,
+        texts,
+        "--bins",
+        3,
+        "--pairs",
+        pairs,
+        "--labels",
+        "--label-column",
+        "label",
+        *written,
     )
     stored = json.loads((tmp_path / "r.json").read_text())
     assert output.count("written:") == 2
@@ -78,7 +89,7 @@ def test_without_probes_on_a_narrow_screen(folder, texts):
 
 
 def test_vectors_alone(vectors, tmp_path):
-    output = run("length", vectors, "--json", tmp_path / "r.json")
+    output = run("length", "--details", vectors, "--json", tmp_path / "r.json")
     held = np.load(vectors)
     expected = length_profile(held["vectors"], held["lengths"])
     assert f"{expected.slope.value:+.4f}" in output
@@ -86,7 +97,7 @@ def test_vectors_alone(vectors, tmp_path):
     stored = json.loads((tmp_path / "r.json").read_text())
     assert stored["profile"]["slope"]["value"] == pytest.approx(expected.slope.value)
     assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
-    shown = invoke("length", vectors, "--json", "-", "--bins", "0,40,600")
+    shown = invoke("length", "--details", vectors, "--json", "-", "--bins", "0,40,600")
     assert [row["label"] for row in json.loads(shown.stdout)["profile"]["bins"]] == ["0–40", "40–600"]
 
 
@@ -158,7 +169,7 @@ def test_eighty_columns_hold_every_table(folder, tmp_path):
     pairs.write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
     edges = ",".join(str(edge) for edge in range(103, 130, 3))
     options = ("--bins", edges, "--min-texts", 1, "--pairs", pairs, "--max-length", 128)
-    output = run("length", folder, plain, *options, width=80)
+    output = run("length", "--details", folder, plain, *options, width=80)
     assert "…" not in output
     for header in ("eff.rank", "own bin", "‖PX‖²/n", "whole − averaged", "share/exp."):
         assert header in output
@@ -172,12 +183,12 @@ def test_what_was_encoded_on_top_and_columns_are_named_as_the_command_has_them(f
     long = [text for text in TEXTS if 30 <= len(text.split()) <= 60]
     rows = [{"query": " ".join(text.split()[:6]), "document": text} for text in long]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    output = " ".join(run("length", folder, texts, "--no-probes", "--pairs", pairs).split())
+    output = " ".join(run("length", "--details", folder, texts, "--no-probes", "--pairs", pairs).split())
     assert "tokens, for the position of an answer." in output
     assert "--no-probes" not in output
     pairs.write_text('{"query": "a", "body": "b"}\n', encoding="utf-8")
     with pytest.raises(InputError, match="Rename one of them to 'document'") as refused:
-        run("length", folder, texts, "--pairs", pairs)
+        run("length", "--details", folder, texts, "--pairs", pairs)
     assert "--document-column" not in str(refused.value)
 
 

@@ -31,14 +31,14 @@ def stored(tmp_path):
 
 def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
     path, clouds = stored
-    output = run(path, "--top", 2, "--threshold", 0.05, "--neighbours", 5)
+    output = run(path, "--top", 2, "--threshold", 0.05, "--neighbours", 5, "--details")
     result = socm(clouds)
     assert f"{result.mean:.4f}" in output
     assert "no interval: 6 texts, 30 are needed" in output
     assert f"{result.collapse_rate(0.05):.2%}" in output
     assert "holds for all 6 texts" in output
     assert output.count("text number") == 4
-    assert result.estimate.no_interval in run(path)
+    assert result.estimate.no_interval in run(path, "--details")
 
 
 def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp_path):
@@ -49,7 +49,7 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     ids, texts = [f"d{k % 4}-{k}" for k in range(80)], [f"text number {k}" for k in range(80)]
     clouds = TokenClouds.from_arrays(list(arrays), ids=ids, texts=texts)
     clouds.save(tmp_path / "clouds.arrow")
-    run(tmp_path / "clouds.arrow", "--json", tmp_path / "r.json", "--top", 3)
+    run(tmp_path / "clouds.arrow", "--json", tmp_path / "r.json", "--top", 3, "--details")
     content = json.loads((tmp_path / "r.json").read_text())
     alike = content["confusable"]
     assert content["mean"] == socm(clouds).mean
@@ -59,11 +59,11 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     assert alike["worst"][0]["differs_j"][0][0].startswith("position ")
     assert 0.05 < alike["differing"]["value"] < 1
     assert alike["excess"]["value"] > 0
-    output = run(tmp_path / "clouds.arrow", "--top", 3)
-    assert f"{alike['cut_off']:.3f} or more, which 1 % of random pairs reach" in output
+    output = run(tmp_path / "clouds.arrow", "--top", 3, "--details")
+    assert f"{alike['cut_off']:.3f} or more, which 1% of random pairs reach" in output
     by_document = clouds.described(ids=[f"d{k // 2}#{k % 2}" for k in range(80)])
     by_document.save(tmp_path / "chunks.arrow")
-    run(tmp_path / "chunks.arrow", "--json", tmp_path / "c.json")
+    run(tmp_path / "chunks.arrow", "--json", tmp_path / "c.json", "--details")
     worst = json.loads((tmp_path / "c.json").read_text())["confusable"]["worst"]
     assert all(pair["id_i"].split("#")[0] != pair["id_j"].split("#")[0] for pair in worst)
 
@@ -77,14 +77,23 @@ def test_json_to_screen_is_json_and_nothing_else(stored):
 def test_files_pairs_and_selections(stored, tmp_path):
     path, _ = stored
     (tmp_path / "pairs.csv").write_text("i,j\n0,1\n4,2\n")
-    run(path, "--pairs", tmp_path / "pairs.csv", "--json", tmp_path / "r.json", "--parquet", tmp_path / "r.parquet")
+    run(
+        path,
+        "--pairs",
+        tmp_path / "pairs.csv",
+        "--json",
+        tmp_path / "r.json",
+        "--parquet",
+        tmp_path / "r.parquet",
+        "--details",
+    )
     assert json.loads((tmp_path / "r.json").read_text())["pairs"] == 2
     assert pq.read_table(tmp_path / "r.parquet")["j"].to_pylist() == [1, 2]
-    assert "each text with its 2 nearest neighbours" in run(path, "--neighbours", 2)
-    assert "regression" in run(path, "--pairs", 60)
+    assert "each text with its 2 nearest neighbours" in run(path, "--neighbours", 2, "--details")
+    assert "regression" in run(path, "--pairs", 60, "--details")
     other = random_clouds(3, [5, 5], 16, dtype="float32")
     other.save(tmp_path / "other.arrow")
-    assert "12 pairs (crossed pairs)" in run(path, "--against", tmp_path / "other.arrow")
+    assert "12 pairs (crossed pairs)" in run(path, "--against", tmp_path / "other.arrow", "--details")
 
 
 def test_options_reach_the_computation(stored):
@@ -138,7 +147,7 @@ def test_large_corpora_are_sampled_and_told_so(tmp_path):
 def test_broken_assumption_is_shown(tmp_path):
     wild = np.array([[1, 5.0], [1, -5.0]])
     type(random_clouds(0, [1], 2)).from_arrays([wild, wild + 0.1, wild - 0.2]).save(tmp_path / "w.arrow")
-    output = run(tmp_path / "w.arrow")
+    output = run(tmp_path / "w.arrow", "--details")
     assert "broken by 100.0% of 3 texts" in output
     assert "--scale trace" in output
 

@@ -51,7 +51,7 @@ def model(tmp_path_factory):
 
 
 def test_a_store_gives_a_row_a_layer(store):
-    output = run(store, "--min-count", 3)
+    output = run(store, "--min-count", 3, "--details")
     expected = token_statistics(store, min_count=3)
     rows = [line.split() for line in output.splitlines() if line.strip()[:1].isdigit()]
     shares = expected[1].corpus.shares
@@ -93,17 +93,17 @@ def test_json_on_the_screen_is_nothing_but_json(store):
 
 
 def test_groups_by_the_labels_of_a_store(store):
-    output = run(store, "--group-by", "label", "--min-count", 1)
+    output = run(store, "--group-by", "label", "--min-count", 1, "--details")
     assert "2 of 2 labels have 1 tokens or more" in output
     assert "No interval over fewer than 6 labels" in " ".join(output.split())
     assert "[low, high]" not in output
     with pytest.raises(InputError, match=r"--group-by: received 'word'; allowed: type, label"):
-        run(store, "--group-by", "word")
+        run(store, "--group-by", "word", "--details")
 
 
 def test_a_model_with_texts_names_its_norms_and_special_tokens(model):
     folder, texts = model
-    output = run(folder, texts, "--min-count", 3)
+    output = run(folder, texts, "--min-count", 3, "--details")
     assert "15 texts of texts.jsonl" in output
     assert "post-norm (5 LayerNorm" in output
     assert "1.00 to 1.00" in output
@@ -113,10 +113,22 @@ def test_a_model_with_texts_names_its_norms_and_special_tokens(model):
 
 def test_groups_by_a_column_of_labels(model):
     folder, texts = model
-    output = run(folder, texts, "--column", "text", "--label-column", "kind", "--group-by", "label", "--min-count", 1)
+    output = run(
+        folder,
+        texts,
+        "--column",
+        "text",
+        "--label-column",
+        "kind",
+        "--group-by",
+        "label",
+        "--min-count",
+        1,
+        "--details",
+    )
     assert "2 of 2 labels" in output
     with pytest.raises(InputError, match="Name their column with --label-column"):
-        run(folder, texts, "--column", "text", "--group-by", "label")
+        run(folder, texts, "--column", "text", "--group-by", "label", "--details")
 
 
 def test_vocabulary_names_the_tokens_of_a_store(model, tmp_path):

@@ -21,7 +21,9 @@ def store(tmp_path):
 
 
 def test_clouds_are_measured_and_written(store, tmp_path):
-    screen = run("windows", store, "--ratio", "4,2", "--json", tmp_path / "w.json", "--table", tmp_path / "w.csv")
+    screen = run(
+        "windows", "--details", store, "--ratio", "4,2", "--json", tmp_path / "w.json", "--table", tmp_path / "w.csv"
+    )
     content = json.loads((tmp_path / "w.json").read_text())
     assert [row["ratio"] for row in content["ratios"]] == [2, 4]
     assert content["likelihood"] is None

@@ -67,15 +67,15 @@ def test_prompts_and_lengths_as_used(tmp_path):
     folder = declare(save_model(tmp_path), pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=prompts)
     plain = pooling_report(as_encoder(folder))
     assert "declares prompts (query) and none is used" in plain.notes()[1]
-    assert plain.notes()[-1] == "Texts are cut at 24 tokens, as the model declares."
-    assert plain.notes(of_reference=True)[-1] == "The reference cuts texts at 24 tokens, as the model declares."
+    assert plain.notes()[-1] == "Texts are truncated at 24 tokens, as the model declares."
+    assert plain.notes(of_reference=True)[-1] == "The reference truncates texts at 24 tokens, as the model declares."
     query = pooling_report(as_encoder(folder, role="query", max_length=9))
     assert (query.prompt, query.max_length, query.declared_max_length) == ("query : ", 9, 24)
     assert "its tokens are left out of the cloud" in query.notes()[1]
-    assert query.notes()[-1] == "Texts are cut at 9 tokens; the model declares 24."
+    assert query.notes()[-1] == "Texts are truncated at 9 tokens; the model declares 24."
     document = pooling_report(as_encoder(folder, role="document"))
     assert "declares no prompt for the role 'document'" in document.notes()[1]
-    assert pooling_report(Declares()).notes()[-1] == "The model declares no maximal length; no text is cut."
+    assert pooling_report(Declares()).notes()[-1] == "The model declares no maximal length; no text is truncated."
 
 
 def test_truncation_is_counted_and_what_became_identical_is_found():
@@ -98,7 +98,7 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
     assert first == "Truncated: 4 of 6 texts (66.7%). The model never reads 10 tokens (25.6% of all)."
     assert second.startswith("4 different texts became identical")
     assert "--max-length (max_length)" in second
-    assert third == "Identical after the cut, by id: 0 = 1 = 3 = 4."
+    assert third == "Identical after truncation, by id: 0 = 1 = 3 = 4."
     content = json.loads(json.dumps(report.to_dict()))
     assert (content["identical"], content["identical_ids"]) == ([[0, 1, 3, 4]], [["0", "1", "3", "4"]])
 
@@ -106,7 +106,7 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
 def test_of_many_identical_texts_the_first_are_named():
     ids = [(*(f"{group}{k}" for k in range(6)),) for group in "abcde"]
     report = TruncationReport(30, 30, 60, 60, identical=((0, 1),) * 5, identical_ids=(("x" * 99, "y"), *ids[1:]))
-    first, second, third = report.notes()[-1].removeprefix("Identical after the cut, by id: ").split("; ")[:3]
+    first, second, third = report.notes()[-1].removeprefix("Identical after truncation, by id: ").split("; ")[:3]
     assert first == "x" * 39 + "… = y"
     assert second == "b0 = b1 = b2 = b3 = b4 = … (6 texts)"
     assert third.startswith("c0 = ")
@@ -130,7 +130,7 @@ def test_texts_that_the_tokenizer_confuses_are_not_blamed_on_truncation():
 def test_nothing_cut():
     clouds = TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=["a", "b"])
     report = truncation_report(clouds)
-    assert report.notes() == ("No text was cut.",)
+    assert report.notes() == ("No text is truncated.",)
     assert (report.share_lost, report.identical) == (0, ())
 
 
@@ -186,4 +186,4 @@ def test_ready_clouds_tell_what_was_told_when_they_were_encoded(tmp_path):
 @pytest.mark.parametrize("origin", [{}, {"model": {"name": "m"}}, {"model": "m", "texts": 3, "unknown": None}], ids=str)
 def test_clouds_of_unknown_origin_say_what_they_can(origin):
     clouds = TokenClouds.from_arrays([np.eye(2)], provenance=origin)
-    assert cloud_notes(clouds) == ["No text was cut."]
+    assert cloud_notes(clouds) == ["No text is truncated."]

@@ -89,7 +89,7 @@ class Chunks(Result):
     def seen(self) -> tuple[str, ...]:
         """What became of the texts."""
         chunks = f"{len(self):,} chunks of at most {self.limit:,} tokens"
-        return (f"{self.documents:,} texts became {chunks}; {self.split:,} of the texts were cut.",)
+        return (f"{self.documents:,} texts became {chunks}; {self.split:,} of the texts were split.",)
 
     def figure(self) -> Any:
         """How many tokens the chunks have."""

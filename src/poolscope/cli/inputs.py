@@ -140,7 +140,7 @@ class Inputs:
                 f"{self.model}: cannot be kept in the cache, and an engine measures what is stored. Write a store with "
                 f"`poolscope encode MODEL TEXTS -o FOLDER`, and name its folder."
             )
-        self.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
+        self.screen.name_origin(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
         return store.place
 
     def refuse_with_clouds(self) -> None:
@@ -165,8 +165,7 @@ class Inputs:
         model, texts = (clouds.provenance.get(part) or {} for part in ("model", "texts"))
         source = f" of {texts['source']}" if "source" in texts else ""
         tokens = f"{clouds.lengths.sum():,} tokens"
-        self.screen.say(f"{model.get('name', name)} · {len(clouds):,} texts{source} · {tokens}")
-        self.screen.print_notes(notes)
+        self.screen.name_origin(f"{model.get('name', name)} · {len(clouds):,} texts{source} · {tokens}", notes)
 
     # -- a metric, by what it needs -------------------------------------------------------------------------------
 
@@ -227,16 +226,15 @@ class Inputs:
             )
         columns = {name: self.reading[name] for name in ("column", "id_column", "limit", "seed")}
         collection = read_index(self.model, **columns)
-        self.screen.print(repr(collection))
-        self.screen.print_notes(collection.notes)
+        self.screen.name_origin(repr(collection), collection.notes)
         return collection
 
 
 def open_store(folder: str, screen: Screen) -> Store:
     """A store, named on the screen, with a note where its vectors are not the model's own."""
     store = Store.open(folder)
-    screen.print(f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}")
-    screen.print_notes(store.vector_notes())
+    origin = f"{store.card.name} · {len(store):,} texts of {store.manifest.texts['source']}"
+    screen.name_origin(origin, store.vector_notes())
     return store
 
 

@@ -52,6 +52,7 @@ def length(
     temperature: arguments.Temperature = None,
     labels: Annotated[bool, switch("Predict the labels of the texts, by length.", "--labels")] = False,
     probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
@@ -71,7 +72,7 @@ def length(
     from poolscope.stores.store import is_store
     from poolscope.texts.groups import document_columns
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     settings: dict[str, Any] = {"bins": parse_bins(bins), "min_texts": min_texts, "seed": reading["seed"]}
     engine = arguments.open_engine(where, options, temperature)
     of_models = {
@@ -226,7 +227,7 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
     try:
         return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
     except InputError as error:
-        message = re.sub(r"Name one of them with --(query|document)-column NAME\.", _RENAME, str(error))
+        message = re.sub(r"Name one with --(query|document)-column NAME\.", _RENAME, str(error))
         raise InputError(message) from error
 
 
@@ -274,7 +275,7 @@ def _of_model(
             **settings,
         )
     name = "" if report.model is None else report.model["name"]
-    inputs.screen.print(f"{name} · {len(corpus):,} texts of {corpus.source}")
+    inputs.screen.name_origin(f"{name} · {len(corpus):,} texts of {corpus.source}")
     return report
 
 
@@ -284,9 +285,12 @@ _NARROW: dict[str, Any] = {"show_edge": False, "padding": (0, 1, 0, 0)}  # the l
 
 
 def print_report(report: LengthReport, screen: Screen) -> None:
-    """Print the sentences, the profile, and the other measurements, most telling first."""
+    """Print the sentences and the profile; with --details the other measurements, most telling first."""
     screen.print_seen(report)
     _print_profile(report.profile, screen)
+    if not screen.details:
+        screen.name_details()
+        return
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
     if report.nulls is not None:
@@ -299,7 +303,7 @@ def print_report(report: LengthReport, screen: Screen) -> None:
     if report.retrieval is not None:
         _print_retrieval(report.retrieval, screen)
     if report.texts_truncated:
-        screen.print(f"{report.texts_truncated:,} texts were cut at the model's limit.", style="dim")
+        screen.print(f"{report.texts_truncated:,} texts are truncated at the model's limit.", style="dim")
     for note in (*report.profile.notes, *report.notes):
         screen.say(note, style="dim")
     if report.encoded_tokens:
@@ -336,15 +340,17 @@ def _print_profile(profile: LengthProfile, screen: Screen) -> None:
         for row in profile.bins
     )
     screen.print_rows(heads, rows, **_NARROW)
+    slope = profile.slope
+    if slope.value is not None:
+        below = f"chance stays below {slope.floor_high:.4f}"
+        screen.say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}")
+    if not screen.details:
+        return
     screen.say(
         "cosine: of two texts of the bin, on average · chance: the same with lengths shuffled · dist.: from the centre "
         "of all texts · norm: length of the vectors · eff.rank: directions that equally many texts fill · own bin: "
         "nearest neighbours that are in the bin (with lengths shuffled)."
     )
-    slope = profile.slope
-    if slope.value is not None:
-        below = f"chance stays below {slope.floor_high:.4f}"
-        screen.say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}")
 
 
 def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:

@@ -42,7 +42,7 @@ def command(name: str) -> Callable[..., None]:
     ) -> None:
         from poolscope.cli.inputs import Inputs, read_asked
 
-        screen = Screen(json)
+        screen = Screen(json, seen_first=True)
         engine = arguments.open_engine(where, options)
         asked, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
         inputs = Inputs(model, texts, {**reading, "id_column": id_column}, options, screen, cache=not no_cache)

@@ -61,6 +61,7 @@ def socm(
     eps: Annotated[float, option("X", "0 is exact, 1e-9 what the published code computes.")] = 0.0,
     top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
     threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
     figure: Annotated[Path | None, to_figure("Draw d_μ and d_Σ of the pairs: .html, .png, .svg.")] = None,
@@ -87,7 +88,7 @@ def socm(
     from poolscope.stores.store import is_clouds
     from poolscope.texts.groups import document_columns
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=not worst_only, details=details)
     _check_numbers(threshold, fail_above)
     _check_choice(worst_only, eps, against, pairs, neighbours, all_pairs, parquet, fail_above, threshold)
     engine, folders = arguments.open_engine(where, options, temperature), None
@@ -126,13 +127,14 @@ def socm(
     alike = None if named else _confused(described, reading["seed"])
     names = None if described.vocabulary is None else described.vocabulary.names
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
-    for measured in (result,) if alike is None else (alike, result):
-        screen.print_seen(measured)
-    _print_result(result, screen, threshold=threshold)
+    screen.print_seen(*(() if alike is None else (alike,)), result)
+    if details:
+        _print_result(result, screen, threshold=threshold)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
     else:
         _print_confused(alike, worst, screen)
+    screen.name_details()
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
     screen.name_written(json, parquet)
@@ -289,7 +291,7 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float) -> No
             "", f"{estimate.mean:.4f} {estimate.interval}  all pairs of this corpus, by regression on known covariates"
         )
     low, middle, high = (result.quantile(q) for q in (0.05, 0.5, 0.95))
-    table.add_row("quantiles", f"5 % {low:.4f} · median {middle:.4f} · 95 % {high:.4f}")
+    table.add_row("quantiles", f"5% {low:.4f} · median {middle:.4f} · 95% {high:.4f}")
     table.add_row("collapse rate", f"{result.collapse_rate(threshold):.2%} of the pairs at {threshold:g} or above")
     distances = f"means d_μ {result.mean_distance:.4f} · covariances d_Σ {result.covariance_distance:.4f}"
     table.add_row("distances", distances)
@@ -298,12 +300,36 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float) -> No
 
 
 def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen) -> None:
-    """How many pairs look alike, how many of these differ, and the worst of them with where they do."""
+    """The worst pairs; with details how many look alike, how many of these differ, and by which tokens."""
+    if screen.details:
+        _print_shares(alike, screen)
+    if not worst:
+        return
+    rows = []
+    for pair in worst:
+        chance = f"{pair.d_sigma_floor:.2f} [{pair.d_sigma_low:.2f}, {pair.d_sigma_high:.2f}]"
+        numbers = [f"{pair.cosine:.2f}", f"{pair.d_sigma:.2f}", chance, f"{pair.p:.3f}"]
+        parts = (pair.differs_i, pair.differs_j) if screen.details else (None, None)
+        rows.append((numbers, ((pair.id_i, pair.text_i, parts[0]), (pair.id_j, pair.text_j, parts[1]))))
+    caption = "d_Σ: how far the clouds are apart. by chance: the same tokens dealt at random, mean and 95% range."
+    if screen.details:
+        caption += " p: the share of deals that are as far apart. %: a token's part of d_Σ."
+    _print_pairs(
+        ("cosine", "d_Σ", "by chance", "p", "texts, and tokens that make d_Σ" if screen.details else "texts"),
+        rows,
+        screen,
+        title="pairs that a search is most likely to confuse, and whose tokens differ most",
+        caption=caption,
+    )
+
+
+def _print_shares(alike: Confusion, screen: Screen) -> None:
+    """How many pairs look alike, and how many of these differ by their tokens."""
     from rich.table import Table
 
     grid = Table.grid(padding=(0, 2))
     kind = "random pairs" if alike.documents is None else f"the pairs across {alike.documents:,} documents"
-    reached = f"which 1 % of {kind} reach" if alike.placed else f"the highest of {kind}, too few to place 1 %"
+    reached = f"which 1% of {kind} reach" if alike.placed else f"the highest of {kind}, too few to place 1%"
     grid.add_row(
         "look alike", f"{alike.count:,} pairs of {alike.texts:,} texts: cosine {alike.cut_off:.3f} or more, {reached}"
     )
@@ -320,22 +346,6 @@ def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Scr
         around = "" if ends is None else f" [{ends.low:.1%}, {ends.high:.1%}]"
         grid.add_row("clouds differ", f"in {share.known:.1%}{around} of these pairs (p ≤ 0.05; by chance 5.0%)")
     screen.print(grid)
-    if not worst:
-        return
-    rows = []
-    for pair in worst:
-        chance = f"{pair.d_sigma_floor:.2f} [{pair.d_sigma_low:.2f}, {pair.d_sigma_high:.2f}]"
-        numbers = [f"{pair.cosine:.2f}", f"{pair.d_sigma:.2f}", chance, f"{pair.p:.3f}"]
-        sides = ((pair.id_i, pair.text_i, pair.differs_i), (pair.id_j, pair.text_j, pair.differs_j))
-        rows.append((numbers, sides))
-    _print_pairs(
-        ("cosine", "d_Σ", "by chance", "p", "texts, and tokens that make d_Σ"),
-        rows,
-        screen,
-        title="pairs that a search is most likely to confuse, and whose tokens differ most",
-        caption="d_Σ: how far the clouds are apart. by chance: the same tokens dealt at random, mean and 95 % range. "
-        "p: the share of deals that are as far apart. %: a token's part of d_Σ.",
-    )
 
 
 def _print_pairs(
@@ -353,7 +363,7 @@ def _print_pairs(
         texts = Text()
         for name, text, differs in sides:
             texts.append(f"{name}  ", style="dim")
-            texts.append(f"{_shortened(text or '')}\n")
+            texts.append(f"{_shortened(text or '', 160 if screen.details else 60)}\n")
             if differs is not None:
                 tokens = ", ".join(f"{_shortened(token, 24)} {share:.0%}" for token, share in differs)
                 texts.append(f"  {tokens or 'no token'}\n", style="cyan")

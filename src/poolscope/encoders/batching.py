@@ -437,7 +437,7 @@ class TokenInputs:
         self._offset = 0
         self.encoder = planner_of(encoder)
         self._pooling = TextPooling.of(encoder)
-        self._whole = copy.copy(self.encoder)  # the same model and tokenizer, and no text is cut
+        self._whole = copy.copy(self.encoder)  # the same model and tokenizer, and no text is truncated
         self._whole.max_length = None
         self._before, self._after = self._frame()
         self.added = len(self._before) + len(self._after)

@@ -51,7 +51,7 @@ class PoolingReport(Result):
         the numbers that are of the clouds all the same, as some of an audit are. `of_reference`: the vectors of a
         runtime are set beside the model's own, and the texts that the model cuts are told from those of the runtime.
         """
-        cut = "The reference cuts texts" if of_reference else "Texts are cut"
+        cut = "The reference truncates texts" if of_reference else "Texts are truncated"
         if vectors is not None:
             pooling = self._vector_notes(vectors, of_clouds)
         elif of_reference:
@@ -139,7 +139,7 @@ class PoolingReport(Result):
 
     def _length_notes(self, cut: str) -> tuple[str, ...]:
         if self.max_length is None:
-            return ("The model declares no maximal length; no text is cut.",)
+            return ("The model declares no maximal length; no text is truncated.",)
         if self.declared_max_length in (None, self.max_length):
             return (f"{cut} at {self.max_length} tokens, as the model declares.",)
         return (f"{cut} at {self.max_length} tokens; the model declares {self.declared_max_length}.",)
@@ -208,7 +208,7 @@ class TruncationReport(Result):
     def notes(self) -> tuple[str, ...]:
         """The report in sentences; one when nothing was cut."""
         if not self.cut_texts:
-            return ("No text was cut.",)
+            return ("No text is truncated.",)
         texts = f"{self.cut_texts:,} of {self.texts:,} texts ({self.cut_texts / self.texts:.1%})"
         notes = [
             f"Truncated: {texts}. The model never reads {self.tokens_lost:,} tokens ({self.share_lost:.1%} of all)."
@@ -220,7 +220,7 @@ class TruncationReport(Result):
                 f"measure can tell them apart. Split long texts, or raise --max-length (max_length) if the model "
                 f"allows it."
             )
-            notes.append(f"Identical after the cut, by id: {self._groups()}.")
+            notes.append(f"Identical after truncation, by id: {self._groups()}.")
         return tuple(notes)
 
     def _groups(self) -> str:

@@ -111,10 +111,12 @@ class WindowsResult(Result):
     def seen(self) -> tuple[str, ...]:
         """Sentences on the shortest windows, on the longest ones that lose little, and on the first token."""
         first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
-        lost = f"Means of {first.ratio} neighbouring tokens lose {first.lost.percent()} of the variance of a text"
-        lost += "; " if first.lost.floor is None else f" ({first.lost.floor:.1%} with the tokens in random order); "
-        largest = f"the longest that lose {limit} or less are of {self.largest_ratio}"
-        told = [f"{lost}{largest if self.largest_ratio else f'none of those measured loses {limit} or less'}."]
+        chance = "" if first.lost.floor is None else f", {first.lost.floor:.1%} in random order"
+        longer = f"The longest windows that lose {limit} or less have {self.largest_ratio} tokens."
+        told = [
+            f"Averaging every {first.ratio} tokens loses {first.lost.percent()} of a text's variance{chance}.",
+            longer if self.largest_ratio else f"All windows lose more than {limit}.",
+        ]
         if (self.first_share.value or 0) > 0.5:
             without = ", ".join(f"{row.without_first.percent()} at {row.ratio}" for row in self.ratios)
             told.append(

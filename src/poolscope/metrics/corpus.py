@@ -65,8 +65,8 @@ class CorpusSummary(Result):
         if self.tokens_cut:
             share = self.tokens_cut / (self.tokens + self.tokens_cut)
             lines.append(
-                f"{self.truncated.known:.0%} of the texts were cut: {self.tokens_cut:,} tokens ({share:.0%} of all) "
-                f"never reached the model."
+                f"{self.truncated.known:.0%} of the texts are truncated: the model never reads "
+                f"{self.tokens_cut:,} tokens ({share:.0%} of all)."
             )
         else:
             lines.append("Every text is read to its end.")

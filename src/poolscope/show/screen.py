@@ -31,10 +31,37 @@ QUIET = "dim"  # of what stands in small letters below what it is about
 
 
 class Screen(Console):
-    """Where a command prints, which is standard error while JSON goes to standard output."""
+    """Where a command prints, which is standard error while JSON goes to standard output.
 
-    def __init__(self, json: str | None = None, *, soft_wrap: bool = False) -> None:
+    `seen_first`: which model and texts were measured, and notes on them, wait until what was seen is printed.
+    `details`: everything is shown, not only the table that answers the question.
+    """
+
+    def __init__(
+        self, json: str | None = None, *, soft_wrap: bool = False, seen_first: bool = False, details: bool = False
+    ) -> None:
         super().__init__(stderr=json == SCREEN, soft_wrap=soft_wrap, quiet=is_quiet())
+        self.details = details
+        self._waiting: list[tuple[str, str]] | None = [] if seen_first else None
+
+    def name_origin(self, sentence: str, notes: Iterable[str] = ()) -> None:
+        """Say which model and texts were measured, and what the user should know of them."""
+        if self._waiting is None:
+            self.say(sentence)
+        else:
+            self._waiting.append((sentence, ""))
+        self.print_notes(notes)
+
+    def release(self) -> None:
+        """Print what waited."""
+        waiting, self._waiting = self._waiting or [], None
+        for sentence, indent in waiting:
+            self.say(sentence, indent, style=QUIET)
+
+    def name_details(self) -> None:
+        """Say how to see the rest, where it is not shown."""
+        if not self.details:
+            self.say("More tables, and what the columns mean: --details", style=QUIET)
 
     def say(self, sentence: str, indent: str = "", *, hanging: str = "", style: str | None = None) -> None:
         """Print a sentence, its lines broken between words."""
@@ -43,12 +70,16 @@ class Screen(Console):
     def print_notes(self, notes: Iterable[str], indent: str = "  ") -> None:
         """Print notes in small letters below their subject."""
         for note in notes:
-            self.say(note, indent, style=QUIET)
+            if self._waiting is None:
+                self.say(note, indent, style=QUIET)
+            else:
+                self._waiting.append((note, indent))
 
-    def print_seen(self, result: Result) -> None:
-        """What the numbers of a result say in plain words."""
-        for sentence in result.seen():
+    def print_seen(self, *results: Result) -> None:
+        """What the numbers of results say in plain words; then what waited for it."""
+        for sentence in (sentence for result in results for sentence in result.seen()):
             self.say(sentence)
+        self.release()
 
     def print_table(self, table: Table, *, whole: str = "--json FILE has all of them") -> None:
         """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""

@@ -295,7 +295,7 @@ def test_truncation_is_counted():
     result = token_statistics(WordEncoder(), TEXTS)
     cut = sum(len(text.split()) + 1 > 10 for text in TEXTS)
     assert (result.coverage.truncated_texts, result.coverage.truncated_tokens) == (cut, cut)
-    assert any(f"{cut} of 40 texts were cut" in note for note in result.notes())
+    assert any(f"{cut} of 40 texts are truncated" in note for note in result.notes())
 
 
 # -- tables and files -----------------------------------------------------------------------------------------

@@ -42,6 +42,7 @@ def layers(
     retrieval: Annotated[
         bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
     ] = False,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every text and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the panels: .html, .png, .svg.")] = None,
@@ -58,7 +59,7 @@ def layers(
     """
     from poolscope.cli.inputs import Inputs
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     if parquet is not None and compare is not None:
         raise InputError("--parquet holds one model; received --compare too. Leave one out, or write both with --json.")
     inputs = Inputs(model, texts, reading, options, screen, default=LAYER_TEXTS, temperature=temperature)
@@ -77,8 +78,8 @@ def _measure(inputs: Inputs, corpus: Texts, settings: Mapping[str, Any]) -> Laye
     encoder, screen = inputs.encoder(), inputs.screen
     with encoding_progress(len(corpus)) as progress:
         result = poolscope.layers(encoder, corpus.texts, ids=corpus.ids, progress=progress, **settings)
-    screen.say(f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens")
-    screen.print_notes([*poolscope.pooling_report(encoder).notes(), *notes(result)])
+    origin = f"{result.model} · {len(corpus):,} texts of {corpus.source} · {result.lengths.sum():,} tokens"
+    screen.name_origin(origin, [*poolscope.pooling_report(encoder).notes(), *notes(result)])
     _print(result, screen)
     return result
 
@@ -125,7 +126,7 @@ def _print(result: LayersResult, screen: Screen) -> None:
 
     screen.print_seen(result)
     wide = screen.width >= _WIDE
-    title = "means over texts" + (" ± half the 95 % interval" if wide else " (intervals: --json, --figure)")
+    title = "means over texts" + (" ± half the 95% interval" if wide else " (intervals: --json, --figure)")
     heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
     means = [result.means(name) for name in _SHOWN]
     rows = []
@@ -139,9 +140,13 @@ def _print(result: LayersResult, screen: Screen) -> None:
             cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
         rows.append((label, *cells))
     screen.print_rows(heads, rows, title=title, title_style="bold")
-    screen.say(f"{' · '.join(f'{head}: {QUANTITIES[name].meaning}' for name, head in _SHOWN.items())}.")
-    for line in [_frequency_line(result), *_theorems(result), *_sink_lines(result)]:
+    for line in _sink_lines(result):
         screen.say(line)
+    if screen.details:
+        screen.say(f"{' · '.join(f'{head}: {QUANTITIES[name].meaning}' for name, head in _SHOWN.items())}.")
+        for line in [_frequency_line(result), *_theorems(result)]:
+            screen.say(line)
+    screen.name_details()
 
 
 def _frequency_line(result: LayersResult) -> str:
@@ -258,7 +263,7 @@ def windows(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
     ratio: Annotated[str, option("2,4,8", "Tokens of a window.")] = "2,4,8,16,32,64,128",
-    layer: Annotated[int, option("N", "Layer (0: embedding output; -1: what is pooled).")] = -1,
+    layer: Annotated[int, option("N", "Layer: 0 is the embedding output, -1 what is pooled.")] = -1,
     loss_limit: Annotated[
         float, option("SHARE", "Name the largest ratio that loses no more than this.", min=0.0, max=1.0)
     ] = 0.5,
@@ -268,6 +273,7 @@ def windows(
     context: Annotated[int, option("TOKENS", "With --likelihood: tokens of context.", min=2)] = 256,
     continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens that follow.", min=2)] = 64,
     most: Annotated[int, option("N", "With --likelihood: at most so many texts.", min=2)] = 32,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
@@ -285,7 +291,7 @@ def windows(
     """
     from poolscope.cli.inputs import Inputs
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     inputs = Inputs(model, texts, reading, options, screen, cache=False, default=WINDOW_TEXTS)
     sizes = arguments.parse_numbers(ratio, "--ratio", int, "2,8,32")
     ratios = sorted({whole_number(size, "--ratio", least=2) for size in sizes})
@@ -330,15 +336,15 @@ def _encoded(encoder: TokenEncoder, corpus: Texts, layer: int, screen: Screen) -
         clouds = encoder.encode(corpus.texts, layers=None if layer == -1 else [layer], progress=progress)[layer]
     clouds = clouds.described(ids=corpus.ids, provenance={"texts": corpus.origin()})
     where = "" if layer == -1 else f" · layer {layer}"
-    screen.print(f"{encoder.card.name}{where} · {len(clouds):,} texts · {clouds.lengths.sum():,} tokens")
-    screen.print_notes(poolscope.truncation_report(clouds).notes())
+    origin = f"{encoder.card.name}{where} · {len(clouds):,} texts · {clouds.lengths.sum():,} tokens"
+    screen.name_origin(origin, poolscope.truncation_report(clouds).notes())
     return clouds
 
 
 _COLUMNS = (
     "random: tokens in random order. Of the same storage: direction, half as many windows, each with its mean and "
-    "first direction; adaptive, windows cut where the tokens change. In parentheses: in random order. SOCM: mean over "
-    "pairs."
+    "first direction; adaptive, windows that end where the tokens change. In parentheses: in random order. SOCM: mean "
+    "over pairs."
 )
 
 
@@ -357,7 +363,7 @@ def _short(value: float) -> str:
 def _print_windows(result: WindowsResult, screen: Screen) -> None:
     screen.print_seen(result)
     wide = screen.width >= _WIDE
-    interval = "± half the 95 % interval over texts" if wide else "(intervals: --json, --table)"
+    interval = "± half the 95% interval over texts" if wide else "(intervals: --json, --table)"
     screen.print(f"share of the variance of a text that lies inside windows {interval}")
     heads = ("ratio", "lost", "random", "direction", "adaptive", "SOCM within", "SOCM nearest")
     rows = []
@@ -367,6 +373,9 @@ def _print_windows(result: WindowsResult, screen: Screen) -> None:
         losses = (row.lost.percent(interval=wide), random, *others)
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
     screen.print_rows(heads, rows)
+    screen.name_details()
+    if not screen.details:
+        return
     screen.say(_COLUMNS)
     shown = result.largest_ratio or result.ratios[0].ratio
     for window in (window for window in result.worst if window.ratio == shown):

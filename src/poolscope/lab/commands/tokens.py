@@ -61,6 +61,7 @@ def tokens(
     merge: Annotated[
         list[Path] | None, option("FILE.npz", "Add the saved state of another shard (repeatable).")
     ] = None,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write every type and layer as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figures: .html, .png, .svg.")] = None,
@@ -78,7 +79,7 @@ def tokens(
     """
     from poolscope.cli.inputs import Inputs
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     shards = [str(path) for path in merge or ()]
     _check_states(model, compare, state, shards)
     request = Request(
@@ -240,8 +241,7 @@ class Request:
             raise InputError(f"--group-by label: {corpus.source} has no labels. Name their column with --label-column.")
         encoder = inputs.encoder()
         layout = _layout(encoder, screen)
-        screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
-        screen.print_notes(corpus.report.notes())
+        screen.name_origin(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}", corpus.report.notes())
         if self.engine is not None:
             from poolscope.lab.tokens.on_engines import tokens_of_texts
 
@@ -291,7 +291,7 @@ def _layout(encoder: Any, screen: Screen) -> NormLayout | None:
     try:
         return poolscope.norm_layout(encoder)
     except ModelError as error:
-        screen.print(f"  The norms are not known: {error}", style="dim")
+        screen.print_notes([f"The norms are not known: {error}"])
         return None
 
 
@@ -317,6 +317,9 @@ def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, 
         spread[layer.layer] = [*map(with_ends, (layer.variation, *(both.spearman for both in correlations)))]
     screen.print(f"{result.model}: what the squared length of tokens is made of", style="bold")
     _print_layers(("length²", "all share", "context", "type", "mean cosine"), parts, screen)
+    screen.name_details()
+    if not screen.details:
+        return
     screen.say(_LEGEND, style="dim")
     screen.print(f"how it varies over {result.coverage.counted:,} {result.grouping}s", style="bold")
     _print_layers(("variation of length²", "ρ(M, V)", "ρ(M, log n), corrected"), spread, screen)

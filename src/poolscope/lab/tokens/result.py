@@ -263,8 +263,8 @@ class TokenStatistics(Result):
             notes.append("It is not known which tokens are special; they count as ordinary ones.")
         if part.truncated_tokens:
             notes.append(
-                f"{part.truncated_texts:,} of {part.texts:,} texts were cut; {part.truncated_tokens:,} tokens never "
-                f"reached the model."
+                f"{part.truncated_texts:,} of {part.texts:,} texts are truncated; the model never reads "
+                f"{part.truncated_tokens:,} tokens."
             )
         if zeros := max(layer.zero_vectors for layer in self.layers):
             notes.append(f"Up to {zeros:,} tokens of a layer are zero vectors and have no cosine.")

@@ -141,9 +141,9 @@ class Confusion(Result):
     def seen(self) -> tuple[str, ...]:
         """How many pairs look alike, and how many of them have clouds that differ."""
         different = "" if self.documents is None else " of different documents"
-        likely = f"whose mean vectors are nearest ({self.count:,}) are those that a search is most likely to confuse."
+        likely = "may be confused by a search: their mean vectors are nearest"
+        pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
         if self.cut_off is None:
-            pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
             alike = f"Queries rank a wrong text before a relevant one in {pairs}."
         elif self.compared is not None and self.count == self.compared:
             alike = f"All {self.count:,} pairs{different} have mean vectors that are equally near."
@@ -151,9 +151,9 @@ class Confusion(Result):
             share = self.false_hits
             if self.compared and self.count > 1 + self.false_hits * self.compared:  # all that tie at the cut-off
                 share = self.count / self.compared
-            alike = f"The {100 * share:.3g} % of pairs{different} {likely}"
+            alike = f"{pairs}{different} ({100 * share:.3g}%) {likely}."
         else:
-            alike = f"The pairs{different} {likely}"
+            alike = f"{pairs}{different} {likely}."
         if not self.enough or self.differing.value is None:
             return (alike, "That is too few for a mean.")
         return (alike, f"The token clouds of {self.differing.value:.0%} of these pairs differ; by chance 5% would.")

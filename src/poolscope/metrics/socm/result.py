@@ -275,9 +275,10 @@ class SocmResult(Result):
     def seen(self) -> tuple[str, ...]:
         """How far the means and the clouds are apart, and what SOCM makes of that."""
         return (
-            f"The mean vectors of two texts are {self.mean_distance:.2f} apart (d_μ) and their token clouds "
-            f"{self.covariance_distance:.2f} (d_Σ); SOCM is high where the means agree while the clouds differ, and is "
-            f"{self.mean:.2f} here.",
+            f"The mean vectors of two texts are {self.mean_distance:.2f} apart (d_μ), and their token clouds "
+            f"{self.covariance_distance:.2f} (d_Σ).",
+            f"SOCM is high where means agree and clouds differ: here {self.mean:.4g}, mean over {self.count:,} pairs "
+            f"({self.kind}).",
         )
 
     def quantile(self, q: float) -> float:
