@@ -7,7 +7,7 @@ KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: test models test-models papers test-cluster test-runtimes test-pylate test-lowest test-pythons dist-check demo check docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models papers test-cluster test-runtimes test-pylate test-lowest test-pythons dist-check demo check works-with docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads. A worker that dies ends the
 # run as failed: with another in its place, those that hand out whole files wait for its tests for ever.
@@ -67,7 +67,8 @@ test-pythons:  ## the core, installed plainly, on every Python that is here; one
 	  $$folder/bin/python tools/smoke.py || exit 1; tried="$$tried $$python"; \
 	done; test -n "$$tried" || { echo "none of $(PYTHONS) is here; name some in PYTHONS"; exit 1; }
 
-# Source and wheel as they would be published: their metadata, the platform tag, and the wheel in an empty environment.
+# Source and wheel as they would be published: their metadata, the platform tag, the wheel in an empty environment and by
+# uvx and pipx, and the bill of materials. abi3audit has nothing to audit: the kernel knows nothing of Python.
 dist-check: $(VENV)-dist/.ready
 	rm -rf dist $(VENV)-wheel
 	$(VENV)-dist/bin/python -m build --outdir dist .
@@ -81,11 +82,20 @@ dist-check: $(VENV)-dist/.ready
 	  $(VENV)-wheel/bin/python -m pip install --quiet --disable-pip-version-check $$wheel && \
 	  $(VENV)-wheel/bin/python tools/smoke.py $$(case $$wheel in *-any.whl) ;; *) echo kernel;; esac) || exit 1; \
 	done
+	for wheel in $(CURDIR)/dist/*.whl; do \
+	  $(VENV)-dist/bin/uvx --from $$wheel poolscope --version && \
+	  $(VENV)-dist/bin/uvx --from $$wheel --with "poolscope[mcp] @ file://$$wheel" poolscope mcp --help > dist/mcp.txt && \
+	  $(VENV)-dist/bin/pipx run --spec $$wheel poolscope --version || exit 1; \
+	done
+	$(VENV)-dist/bin/cyclonedx-py environment $(VENV)-wheel --output-reproducible --output-file dist/poolscope.cdx.json
 
 check: $(VENV)/.test-ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+works-with: $(VENV)/.test-ready  ## docs/works-with.md, from the tests of each partner; minutes
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/works_with.py
 
 docs: $(VENV)/.test-ready  ## the site, in site/; warnings are errors (the tests build it too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -184,5 +194,5 @@ $(VENV)-llama_cpp/.ready:
 
 $(VENV)-dist/.ready:
 	$(PYTHON) -m venv --clear $(VENV)-dist
-	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build twine
+	$(VENV)-dist/bin/python -m pip install --quiet --disable-pip-version-check auditwheel build cyclonedx-bom pipx twine uv
 	touch $@

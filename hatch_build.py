@@ -15,6 +15,7 @@ that [project.urls] names, and are plain words as long as it names none.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import re
@@ -82,7 +83,20 @@ class PoolscopeMetadataHook(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
         repository = metadata.get("urls", {}).get("Repository")
-        metadata["readme"] = {"content-type": "text/markdown", "text": with_absolute_links(text, repository)}
+        content = with_absolute_links(text, repository) + mark_of_server(Path(self.root), repository)
+        metadata["readme"] = {"content-type": "text/markdown", "text": content}
+
+
+def mark_of_server(root: Path, repository: str | None) -> str:
+    """The line by which the registry of MCP servers knows whose package this is; "" while no repository is named."""
+    if not repository:
+        return ""
+    place = root / "tools" / "check_release.py"
+    description = importlib.util.spec_from_file_location("check_release", place)
+    module = importlib.util.module_from_spec(description)
+    sys.modules[description.name] = module  # where its dataclass looks itself up
+    description.loader.exec_module(module)
+    return f"\n<!-- mcp-name: {module.server_name(repository)} -->\n"
 
 
 def with_absolute_links(text: str, repository: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+
+from poolscope.cli import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -24,7 +28,7 @@ HOOKS = ROOT / ".pre-commit-config.yaml"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 FILE = re.compile(r"(?<![\w./*$@-])(?:\./)?(?:\.?[\w-]+/)*[\w.-]+\.(?:py|toml|txt|ya?ml|md|cff|c|json|lock)\b(?!/)")
-MADE = re.compile(r"--(?:notes|output-file) ([\w.]+)")  # what a workflow writes before it names it again
+MADE = re.compile(r"--(?:notes|server|output-file) ([\w.]+)")  # what a workflow writes before it names it again
 
 
 def tool(name):
@@ -212,7 +216,7 @@ def test_only_publishing_may_identify_itself():
         for name, job in workflow(path)["jobs"].items()
         if "id-token" in job.get("permissions", {})
     ]
-    assert may == [("docs.yml", "publish"), ("release.yml", "publish")]
+    assert may == [("release.yml", "publish")]
 
 
 def test_declared_pythons_are_tested_on_every_system():
@@ -337,6 +341,39 @@ def test_notes_of_a_release_are_its_section_of_the_changelog(ready, monkeypatch)
     monkeypatch.setattr(check_release, "ROOT", ready)
     assert check_release.main(["--notes", str(ready / "notes.md")]) == 0
     assert read(ready / "notes.md") == "### Added\n\n- Everything.\n"
+
+
+def test_what_is_known_once_is_filled_in(ready, monkeypatch):
+    (ready / "CITATION.cff").write_text(read(ROOT / "CITATION.cff"), "utf-8")
+    assert len(check_release.problems(ready)) == 2
+    monkeypatch.setattr(check_release, "ROOT", ready)
+    for _ in range(2):  # the second time there is nothing to do
+        assert check_release.main(["--fill"]) == 0
+    assert yaml.safe_load(read(ready / "CITATION.cff"))["repository-code"] == "https://poolscope.zz/repository"
+
+
+def test_the_entry_of_the_registry_of_mcp_servers(ready, monkeypatch):
+    """The rules of its schema of December 2025 that hold for such an entry."""
+    monkeypatch.setattr(check_release, "ROOT", ready)
+    edit(ready / "pyproject.toml", "https://poolscope.zz/repository", "https://github.com/Us/poolscope")
+    assert check_release.main(["--fill", "--server", str(ready / "server.json")]) == 0
+    entry = json.loads(read(ready / "server.json"))
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+    assert entry["name"] == "io.github.Us/poolscope"
+    assert 1 <= len(entry["description"]) <= 100
+    assert entry["repository"] == {"url": "https://github.com/Us/poolscope", "source": "github"}
+    (package,) = entry["packages"]
+    assert {"registryType", "identifier", "transport"} <= package.keys()
+    assert package["version"] == entry["version"] == check_release.package_version(ROOT)
+    assert package["identifier"] == PROJECT["project"]["name"]
+    (argument,) = package["packageArguments"]
+    assert argument["value"] in {row.name for row in COMMANDS}
+    wanted = Requirement(package["runtimeArguments"][0]["value"])
+    assert wanted.extras <= set(PROJECT["project"]["optional-dependencies"])
+    pytest.importorskip("hatchling")
+    mark_of_server = tool("../hatch_build").mark_of_server
+    assert mark_of_server(ROOT, None) == ""
+    assert mark_of_server(ROOT, entry["repository"]["url"]) == f"\n<!-- mcp-name: {entry['name']} -->\n"
 
 
 def test_the_changelog_has_the_usual_form():

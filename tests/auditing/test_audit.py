@@ -14,6 +14,7 @@ from poolscope import Audit, audit, compare
 from poolscope.auditing.card import card_markdown, card_svg, save_card
 from poolscope.auditing.screen import as_text
 from poolscope.errors import InputError, StoreError
+from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS
 
 
 def noisy(texts):
@@ -131,6 +132,12 @@ def test_a_card_is_markdown_or_a_picture(found, tmp_path):
     assert (tmp_path / "c.svg").read_text(encoding="utf-8").startswith("<svg")
     save_card(found, tmp_path / "c.png")
     assert (tmp_path / "c.png").read_bytes().startswith(b"\x89PNG")
+    save_card(found, tmp_path / "c.json")
+    made = json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
+    assert made["message"] == f"{found.queries - found.missed} of {found.queries} found"
+    assert (made["schemaVersion"], made["label"]) == (1, "search audit")
+    worst = max((each.level for each in found.looked), key=LEVELS.index)
+    assert "#" + made["color"] == LEVEL_COLOURS[worst]
     with pytest.raises(InputError):
         save_card(found, tmp_path / "c.pdf")
 

@@ -1,10 +1,15 @@
-"""A card for a pull request: what the search finds, the first fix and its gain, as Markdown or as a picture."""
+"""A card for a pull request: what the search finds, the first fix and its gain, as Markdown or as a picture.
+
+A name that ends in .json makes the badge of an audit, in the form of an endpoint of shields.io.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from poolscope.auditing.result import Audit
 from poolscope.auditing.screen import subject
@@ -13,10 +18,11 @@ from poolscope.errors import InputError
 from poolscope.files import atomic_file
 from poolscope.show.charts import Drawing, save_figure
 from poolscope.show.lines import wrapped
+from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS, Level
 from poolscope.words import clean
 
 _WIDTH, _LINE, _COLUMNS = 720, 24, 78
-_MARKDOWN, _PICTURES = ".md", (".svg", ".png")
+_MARKDOWN, _BADGE, _PICTURES = ".md", ".json", (".svg", ".png")
 
 
 def card_lines(audit: Audit) -> list[str]:
@@ -30,6 +36,15 @@ def card_markdown(audit: Audit) -> str:
     head, *rest = card_lines(audit)
     lines = [f"**{head}**", "", *(f"- {line}" for line in rest), "", f"`{subject(audit).replace('`', ' ')}`"]
     return clean("\n".join(lines)) + "\n"
+
+
+def badge(audit: Audit) -> dict[str, Any]:
+    """The badge of an audit: how many queries find a text, in the colour of the most serious cause."""
+    levels = {finding.level for finding in audit.looked}
+    worst: Level = next((level for level in reversed(LEVELS) if level in levels), "unchecked")
+    found = audit.queries - audit.missed
+    message = f"{found:,} of {audit.queries:,} found" if audit.queries else worst
+    return {"schemaVersion": 1, "label": "search audit", "message": message, "color": LEVEL_COLOURS[worst].lstrip("#")}
 
 
 def card_svg(audit: Audit) -> Drawing:
@@ -58,8 +73,12 @@ def card_svg(audit: Audit) -> Drawing:
 
 
 def save_card(audit: Audit, path: str | os.PathLike[str]) -> None:
-    """Write the card: .md, .svg or .png; the last is drawn by a browser on this machine."""
+    """Write the card (.md, .svg, or .png, which a browser on this machine draws) or the badge (.json)."""
     check_card_path(path)
+    if Path(path).suffix.lower() == _BADGE:
+        with atomic_file(path) as stream:
+            stream.write(json.dumps(badge(audit)).encode() + b"\n")
+        return
     if Path(path).suffix.lower() == _MARKDOWN:
         with atomic_file(path) as stream:
             stream.write(card_markdown(audit).encode())
@@ -70,6 +89,6 @@ def save_card(audit: Audit, path: str | os.PathLike[str]) -> None:
 def check_card_path(path: str | os.PathLike[str]) -> None:
     """Refuse a name whose ending says no format of a card, before any work is done."""
     ending = Path(path).suffix.lower()
-    if ending not in (_MARKDOWN, *_PICTURES):
+    if ending not in (_MARKDOWN, _BADGE, *_PICTURES):
         shown = f"the ending {ending} is not known" if ending else "the name has no ending"
-        raise InputError(f"--card {path}: {shown}. Choose .md, .svg or .png.")
+        raise InputError(f"--card {path}: {shown}. Choose .md, .svg or .png, or .json for a badge.")

@@ -45,7 +45,9 @@ def audit(
     no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
     details: Annotated[bool, switch("Whole sentences, every cure and yardstick.", "--details")] = False,
     json: arguments.Json = None,
-    card: Annotated[Path | None, to_card("A card for a pull request (.md, .svg or .png).", "--card")] = None,
+    card: Annotated[
+        Path | None, to_card("A card for a pull request (.md, .svg, .png), or a badge (.json).", "--card")
+    ] = None,
     junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
     sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
     annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
