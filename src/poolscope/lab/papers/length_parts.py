@@ -82,7 +82,9 @@ def _slope(x: Array, y: Array) -> Estimate:
 
     draws = slope(np.random.default_rng(0).integers(0, len(x), size=(2_000, len(x))))
     low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Estimate(float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap"))
+    return Estimate(
+        float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap", "texts")
+    )
 
 
 def pairs_by_length(material: Material) -> Outcome:
