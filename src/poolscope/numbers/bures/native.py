@@ -29,11 +29,7 @@ _COPIES = {"default": 0, "v3": 3, "v4": 4}
 class Route(NamedTuple):
     """How nuclear norms are computed here: by a compiled function (None: by numpy), and the words for that.
 
-<<<<<<< HEAD
     chosen: numpy by the user's choice, which is a line in the log and no warning. copy: the copy of the compiled
-=======
-    chosen: numpy by the user's choice, which is a line in the log and no warning. copy: which one of the compiled
->>>>>>> i43
     function.
     """
 
