@@ -38,7 +38,8 @@ def predict(
     """Pooling cost of models × corpora beside what the texts alone tell: SOCM, trace, length, and others.
 
     ρ is Spearman's, its p shuffles whole corpora or whole models. A skill above 0 predicts the cost of a model family,
-    or of a corpus, that the line was not fitted on; its p is corrected for all quantities.
+    or of a corpus, that the line was not fitted on; its p is corrected for all quantities. Models whose names agree up
+    to a comma are one family.
     """
     from poolscope.lab.predict import measure_all, predict_cost
 
