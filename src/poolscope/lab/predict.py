@@ -58,6 +58,7 @@ _ALL_ORDERS, _ORDERS = 5_040, 9_999  # of 7 units all orders, of more so many at
 _PARTS = 4
 _SHUFFLES = 999  # of a quantity, for the p of its skill
 _LEVEL = 0.05
+_SYMBOLS = ("circle", "diamond", "square", "cross")  # the next where the colours begin again
 
 
 @dataclass(frozen=True)
@@ -161,19 +162,20 @@ class CostPrediction(Result):
             write_csv(pa.Table.from_pylist(rows), stream)
 
     def figure(self) -> Any:
-        """Cost against SOCM, one colour a family."""
+        """Cost against SOCM, one colour and symbol a family."""
         traces = []
-        for family, colour in zip(self.families, COLOURS * (len(self.families) // len(COLOURS) + 1), strict=False):
+        for place, family in enumerate(self.families):
+            turn, colour = divmod(place, len(COLOURS))
             own = [cell for cell in self.cells if cell.family == family]
             trace = dots(
                 [cell.quantities["socm"] for cell in own],
                 [cell.cost for cell in own],
                 family,
-                colour,
+                COLOURS[colour],
                 "%{text}: SOCM %{x:.2f}, cost %{y:+.3f}<extra></extra>",
                 text=[f"{cell.point} on {cell.corpus}" for cell in own],
             )
-            trace.marker.update(size=8, opacity=0.75)
+            trace.marker.update(size=8, opacity=0.75, symbol=_SYMBOLS[turn % len(_SYMBOLS)])
             traces.append(trace)
         title = f"Does SOCM predict what pooling costs? {len(self.cells)} cells"
         figure = panel(*traces, title=title, across="SOCM", along="cost in nDCG@10", x={"type": "log"})

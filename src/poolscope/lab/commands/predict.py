@@ -40,7 +40,8 @@ def predict(
     Example: poolscope lab predict builtin:minilm builtin:wordllama --corpus builtin:manuals -o predicted
 
     ρ is Spearman's, its p shuffles whole corpora or whole models. A skill above 0 predicts the cost of a model family,
-    or of a corpus, that the line was not fitted on; its p is corrected for all quantities.
+    or of a corpus, that the line was not fitted on; its p is corrected for all quantities. Models whose names agree up
+    to a comma are one family.
     """
     from poolscope.lab.predict import measure_all, predict_cost
 
