@@ -272,7 +272,7 @@ def test_other_choices_are_refused_by_name_and_replace_with_overwrite(
     before = contents(tmp_path / "a")
     with pytest.raises(StoreError, match=message) as caught:
         fill(tmp_path / "a", **choices)
-    assert len(str(caught.value).splitlines()) == 3, "one difference, one line"
+    assert "; " not in str(caught.value), "one difference"
     assert "--overwrite" in str(caught.value)
     assert contents(tmp_path / "a") == before
     fill(tmp_path / "a", overwrite=True, **choices)
