@@ -36,7 +36,8 @@ def test_a_second_order_ranking_finds_what_the_means_cannot(result):
     baseline = result.baseline
     assert baseline.quality.value == pytest.approx(baseline.quality.floor)  # all 25 documents tie: chance, exactly
     assert baseline.second_order.after == pytest.approx(1.0)
-    assert baseline.second_order.difference.interval.low == pytest.approx(1.0 - baseline.quality.floor)
+    assert baseline.second_order.difference.value == pytest.approx(1.0 - baseline.quality.floor)
+    assert baseline.second_order.difference.no_interval == "no interval: 25 queries, 30 are needed"
     assert baseline.quality.floor == pytest.approx(sum(1 / np.log2(1 + r) for r in range(1, 6)) / 25)
 
 
