@@ -36,7 +36,8 @@ def test_a_second_order_ranking_finds_what_the_means_cannot(result):
     baseline = result.baseline
     assert baseline.quality.value == pytest.approx(baseline.quality.floor)  # all 25 documents tie: chance, exactly
     assert baseline.second_order.after == pytest.approx(1.0)
-    assert baseline.second_order.difference.interval.low == pytest.approx(1.0 - baseline.quality.floor)
+    assert baseline.second_order.difference.value == pytest.approx(1.0 - baseline.quality.floor)
+    assert baseline.second_order.difference.no_interval == "no interval: 25 queries, 30 are needed"
     assert baseline.quality.floor == pytest.approx(sum(1 / np.log2(1 + r) for r in range(1, 6)) / 25)
 
 
@@ -45,7 +46,7 @@ def test_interventions_take_away_what_they_should(result):
     for name in ("scale=0.5", "scale=2", "match", "top=1", "top=8"):  # the direction is left
         assert result[name].quality["wasserstein"].after == pytest.approx(1.0)
     assert result["rotate"].quality["wasserstein"].after < 0.5  # it is gone, and nothing else told them apart
-    assert result["rotate"].quality["wasserstein"].difference.interval.high < -0.3
+    assert result["rotate"].quality["wasserstein"].difference.value < -0.3
     assert result["noise"].quality["covariance"].after < 0.5
     assert "covariance" not in result["scale=0"].quality
     assert max(effect.mean_shift for effect in result.effects) < 1e-14
