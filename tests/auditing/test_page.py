@@ -8,6 +8,7 @@ import pytest
 
 from audit_data import topics
 from poolscope import audit
+from poolscope.auditing.page import FOLDED
 
 pytest.importorskip("playwright")
 BROWSER = shutil.which("chromium")
@@ -17,11 +18,11 @@ OPEN = "document.querySelectorAll('details').forEach(each => each.open = true)"
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    texts = topics(60)
-    queries = {" ".join(text.split()[:4]): str(k if k % 3 else (k + 7) % 60) for k, text in enumerate(texts)}
+    texts = topics(90)
+    queries = {" ".join(text.split()[:4]): str(k if k % 3 else (k + 7) % 90) for k, text in enumerate(texts)}
     folder = tmp_path_factory.mktemp("page")
     found = audit("builtin:wordllama", texts, queries=queries)
-    assert found.missed > 5
+    assert found.missed > FOLDED  # so that some are in the last line of the list
     found.save(folder)
     return f"file://{folder}/report.html"
 
@@ -63,8 +64,8 @@ def test_what_is_missed_survives_printing_and_nothing_is_requested(browser, addr
     assert asked == [address]
     page.emulate_media(media="print")
     misses = page.locator(".miss")
-    assert misses.count() > 5
-    for place in range(5):
+    assert misses.count() > FOLDED
+    for place in (0, 1, FOLDED, misses.count() - 1):
         texts = misses.nth(place).locator("p, td")
         assert texts.count()
         assert texts.first.is_visible()

@@ -44,7 +44,7 @@ class Cost:
         return _NOTHING
 
 
-_PER_QUERY = "Cost: the tokens of all texts must be stored, and {count:count text} {count:number is} re-ranked a query."
+_PER_QUERY = "Cost: store the tokens of all texts, and re-rank {count:count text} a query."
 _RE_ENCODE = "Cost: re-encode {count:count text}, {tokens:count token}."
 _STORE = "Cost: {count:count vector} more to store; nothing is re-encoded."
 _NOTHING = "Cost: none; nothing is re-encoded."

@@ -19,6 +19,8 @@ from poolscope.results import plain
 from poolscope.show.charts import COLOURS, GREY, panel
 from poolscope.words import clean
 
+FOLDED = 20
+"""Missed queries in the list; all others fold into its last line, so that a page of many stays short."""
 _COLOURS = 4
 _WIDTH = 200.0  # of the drawing of an interval
 
@@ -46,6 +48,7 @@ def audit_page(audit: Audit) -> str:
         "zero": scale.at(0.0),
         "k": audit.rule.k,
         "level": percent(audit.rule.level),
+        "folded": FOLDED,
         "misses": [_miss(audit, miss) for miss in audit.misses[:MOST_MISSES]],
         "more_misses": len(audit.misses) > MOST_MISSES,
         "threshold": None if audit.threshold is None else audit.threshold.seen(),

@@ -76,7 +76,7 @@ def _blend(search: Search) -> Tried:
 MAXSIM = Cure(
     name="maxsim",
     label=f"MaxSim on the first {CANDIDATES}",
-    does="Re-rank the first {candidates:count text} of every query by their tokens (MaxSim) beside the cosine.",
+    does="Re-rank the first {candidates:count text} by their tokens (MaxSim) beside the cosine.",
     needs="tokens",
     tries=_blend,
     cost=lambda search: Cost(per_query=search.candidates),
