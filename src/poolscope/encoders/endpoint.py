@@ -178,7 +178,7 @@ class Endpoint:
     def send(self, texts: Sequence[str], *, stopped: Callable[[], bool] = lambda: False) -> Array:
         """The vectors of one request (texts × d), checked: as many as texts, of one length, finite."""
         speaking = PROTOCOLS[self.protocol or "openai"]
-        headers = {} if (key := self._key()) is None else {"Authorization": f"Bearer {key}"}
+        headers = {} if (key := self.key()) is None else {"Authorization": f"Bearer {key}"}
         answer = post(
             self.url,
             speaking.body(self, texts),
@@ -202,7 +202,7 @@ class Endpoint:
             ) from None
         return checked_vectors(rows, texts, shown(self.url))
 
-    def _key(self) -> str | None:
+    def key(self) -> str | None:
         """The key, if there is one for this host; what cannot stand in a header is refused without being shown."""
         key = secret_for(contacted(self.url), self.key_variable)
         if key is not None and _NO_KEY.search(key):

@@ -36,6 +36,9 @@ def paper(
     files: Annotated[Path | None, option("FOLDER", "Where copies of models and data sets are looked for.")] = None,
     limit: Annotated[int | None, option("N", "So many texts or queries of each set.", min=2)] = None,
     pictures: Annotated[bool, switch("Drawings as .svg, by a browser, not as pages.", "--pictures")] = False,
+    rewriter: Annotated[
+        str | None, option("MODEL@URL", "Language model (OpenAI-compatible) that shortens texts for figure 1b.")
+    ] = None,
     seed: arguments.Seed = 0,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
@@ -77,6 +80,7 @@ def paper(
         cache=not no_cache,
         pictures=pictures,
         say=tell,
+        rewriter=rewriter,
         **options,
     )
     screen = Screen(json)

@@ -12,6 +12,7 @@ from poolscope.encoders.gguf import models_folder
 from poolscope.errors import InputError, did_you_mean, whole_number
 from poolscope.lab.papers import length_collapse, norm_variance, socm
 from poolscope.lab.papers.cell import Paper
+from poolscope.lab.papers.rewriting import Rewriter
 from poolscope.lab.papers.runner import PaperRun, run_paper
 from poolscope.lab.papers.sources import Places
 
@@ -42,6 +43,7 @@ def paper(
     cache: bool = True,
     pictures: bool = False,
     say: Callable[[str], None] | None = None,
+    rewriter: str | None = None,
     **options: Any,
 ) -> PaperRun:
     """Measure a paper as far as its models and texts can be reached: a folder for every figure and table.
@@ -71,6 +73,8 @@ def paper(
         Draw SVG by a browser in place of pages.
     say : callable, optional
         Called with a line for every cell, with the time left.
+    rewriter : str, optional
+        A language model that shortens texts for figure 1b: MODEL@URL of an OpenAI-compatible endpoint.
     **options
         Of the encoder, the same for all models.
 
@@ -122,4 +126,5 @@ def paper(
         cache=cache,
         pictures=pictures,
         say=say,
+        rewriter=None if rewriter is None else Rewriter.of(rewriter),
     )

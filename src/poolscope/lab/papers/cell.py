@@ -17,6 +17,7 @@ from poolscope.encoders.base import EncoderOptions, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.lab.papers.models import Checkpoint
 from poolscope.lab.papers.published import PAPERS, Published, find, published
+from poolscope.lab.papers.rewriting import Rewriter
 from poolscope.lab.papers.sources import Data, DataSet
 from poolscope.numbers.intervals import Estimate
 
@@ -35,7 +36,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Material:
-    """What a kind of measurement works on; `encoder` and `data` are None where the part names none."""
+    """What a kind of measurement works on; `encoder` and `data` are None where the part names none.
+
+    `rewriter`: a language model that shortens texts, where the user named one.
+    """
 
     encoder: TokenEncoder | None
     data: Data | None
@@ -43,6 +47,7 @@ class Material:
     seed: int = 0
     cache: bool = True
     options: EncoderOptions = field(default_factory=EncoderOptions)
+    rewriter: Rewriter | None = None
 
     def model(self) -> TokenEncoder:
         """The encoder, of a kind that works on one."""

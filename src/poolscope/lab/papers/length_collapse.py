@@ -175,7 +175,7 @@ PAPER = Paper(
                 across="axis 1",
                 along="axis 2",
             ),
-            differs="Shortened by rule in place of a language model; principal axes in place of t-SNE.",
+            differs="Shortened by rule where no language model was named (--rewriter MODEL@URL).",
         ),
         _by_length("figure-1c", "Mean pairwise cosine by length and τ", "cosine", ("BGE",)),
         _frequency("figure-2", ("ANCE", "GIST", "BGE")),

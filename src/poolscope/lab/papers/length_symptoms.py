@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
 import numpy as np
+from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.evaluation import ClassificationTask
@@ -22,7 +25,13 @@ from poolscope.numbers.learning import logistic_regression
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.temperature.tempscale import tempscale
 
+Array = NDArray[np.float64]
 _SHORT, _FEW = 10, 2  # tokens of the shortest version of a text; sentences of the middle one
+_FEWEST = 12  # vectors for t-SNE
+_PROMPTS = (
+    "Please use few sentences to summarize the given text. {text}",
+    "Please express the given text in one sentence. No more than 10 tokens. {text}",
+)
 _SENTENCE = (
     "The quick brown fox jumps over the lazy dog while the old cat sleeps under the oak tree and dreams of mice."
 )
@@ -104,28 +113,44 @@ def attention_maps(material: Material) -> Outcome:
 
 
 def three_versions(material: Material) -> Outcome:
-    """Every text whole, in its first sentences and in its first words: their lengths, and where they lie on two axes.
+    """Every text whole, in few sentences and in about ten words: their lengths, and where they lie on two axes.
 
-    The paper lets a language model summarise; here texts are shortened by rule, so what they say changes too.
+    A language model summarises where the user named one, by the prompts of the paper. Otherwise texts are shortened by
+    rule, so what they say changes too. The axes are those of t-SNE where scikit-learn is there, else principal ones.
     """
-    texts = texts_of(material).texts
-    versions = {
-        "whole": list(texts),
-        "few sentences": [" ".join(sentences_of(text)[:_FEW]) for text in texts],
-        "ten words": [" ".join(text.split()[:_SHORT]) for text in texts],
-    }
+    texts = list(texts_of(material).texts)
+    writer = material.rewriter
+    if writer is None:
+        few = [" ".join(sentences_of(text)[:_FEW]) for text in texts]
+        ten = [" ".join(text.split()[:_SHORT]) for text in texts]
+    else:
+        few, ten = (writer.rewrite(texts, prompt) for prompt in _PROMPTS)
+        answered = [row for row in zip(texts, few, ten, strict=True) if all(row)]
+        texts, few, ten = (list(column) for column in zip(*answered, strict=True))
+    versions = {"whole": texts, "few sentences": few, "ten words": ten}
     measured = {name: measure_texts(material.model(), own) for name, own in versions.items()}
     units = {name: unit_rows(each.vectors, "vectors").astype(np.float64) for name, each in measured.items()}
     together = np.concatenate(list(units.values()))
-    centre = together.mean(axis=0)
-    axes = np.linalg.svd(together - centre, full_matrices=False)[2][:2]
+    on_axes, axes = _two_axes(together, material.seed)
     rows: list[Row] = []
-    for name, vectors in units.items():
-        places = (vectors - centre) @ axes.T
+    for name, places in zip(units, np.split(on_axes, len(units)), strict=True):
         distance = mean_estimate(np.linalg.norm(places, axis=1))
         rows.append({"version": name, "length": float(measured[name].lengths.mean()), "distance_to_origin": distance})
         rows += [{"version": name, "x": float(x), "y": float(y)} for x, y in places[:300]]
-    return Outcome(rows)
+    how = "by rule" if writer is None else f"by {writer.model}"
+    return Outcome(rows, notes=(f"Texts were shortened {how}; the axes are {axes}.",))
+
+
+def _two_axes(vectors: Array, seed: int) -> tuple[Array, str]:
+    """Places of the vectors on two axes around the origin, and what axes these are."""
+    centred = vectors - vectors.mean(axis=0)
+    if find_spec("sklearn") is None or len(vectors) < _FEWEST:
+        return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T, "principal axes"
+    manifold = importlib.import_module("sklearn.manifold")
+    places = manifold.TSNE(2, init="pca", random_state=seed, perplexity=min(30, len(vectors) / 4)).fit_transform(
+        vectors
+    )
+    return np.asarray(places, dtype=np.float64), "those of t-SNE"
 
 
 def collapse_and_gain(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:

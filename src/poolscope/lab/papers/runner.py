@@ -27,6 +27,7 @@ from poolscope.folder import Folder
 from poolscope.lab.papers.cell import AGREES, DIFFERS, Cell, Entry, Material, Outcome, Paper, Row, beside
 from poolscope.lab.papers.models import Checkpoint
 from poolscope.lab.papers.positions import spread_positions
+from poolscope.lab.papers.rewriting import Rewriter
 from poolscope.lab.papers.sources import Data, Found, Places, hub_out_of_reach
 from poolscope.results import Result, cells, origin, plain, provenance, write_csv
 from poolscope.show.charts import figure_bytes
@@ -94,6 +95,7 @@ class Runner:
     cache: bool = True
     pictures: bool = False
     say: Callable[[str], None] = _quiet
+    rewriter: Rewriter | None = None
 
     def __post_init__(self) -> None:
         self._known = {checkpoint.name: checkpoint for checkpoint in self.paper.models}
@@ -176,6 +178,7 @@ class Runner:
             self.seed,
             self.cache,
             self.options,
+            self.rewriter,
         )
         outcome = self.paper.kinds[cell.kind](material)
         return Outcome([_plain_row(row) for row in outcome.rows], outcome.arrays, outcome.notes)
@@ -212,6 +215,7 @@ class Runner:
             "limit": self.limit,
             "seed": self.seed,
             "options": plain(self.options.content()),
+            **({} if self.rewriter is None else {"rewriter": vars(self.rewriter)}),
         }
         return dict(json.loads(json.dumps(identity)))
 
@@ -339,6 +343,7 @@ def run_paper(
     cache: bool = True,
     pictures: bool = False,
     say: Callable[[str], None] | None = None,
+    rewriter: Rewriter | None = None,
 ) -> PaperRun:
     """Measure what can be reached of a paper and write one folder: an entry a figure or table, cells, a README.
 
@@ -360,6 +365,7 @@ def run_paper(
             cache=cache,
             pictures=pictures,
             say=say or _quiet,
+            rewriter=rewriter,
         )
         done, reasons = runner.outcomes([cell for cells in wanted.values() for cell in cells])
         with in_plain_words(folder.path):
