@@ -298,7 +298,7 @@ def test_a_name_takes_what_an_estimate_has():
 
 
 def test_the_short_views_are_short_and_hold_no_markup(every):
-    assert repr(every).startswith("Every(name <b>one</b>, mean 0.250 [0.2000, 0.3000] (floor 0.1), count 12,345, ")
+    assert repr(every).startswith("Every(name <b>one</b>, mean 0.250 [0.200, 0.300] (floor 0.1), count 12,345, ")
     view = every._repr_html_()
     assert "<b>one" not in view
     assert "&lt;b&gt;one&lt;/b&gt;" in view
