@@ -128,8 +128,12 @@ class Result:
         with suppress(InputError):  # too many rows to keep: the headline stands alone
             own = (type(self).rows, type(self).to_table)
             if own != (Result.rows, Result.to_table):  # else the only row is the headline
-                parts.append(table_view(self.to_table(), self.shown_rows, self.column_words))
+                parts.append(table_view(self.shown_table(), self.shown_rows, self.column_words))
         return "".join(parts)
+
+    def shown_table(self) -> pa.Table:
+        """The table whose first rows a notebook shows: by default all rows in their order."""
+        return self.to_table()
 
     def _ipython_display_(self) -> None:
         """IPython calls this to show the result: `_repr_html_`, then the figure where the result has one."""

@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -328,6 +328,24 @@ def escape(text: str, *, quote: bool = True) -> str:
     '&lt;b&gt;'
     """
     return html.escape(clean(text), quote=quote)
+
+
+FIRST = 5  # how many texts a view shows
+_CELL = 120  # letters of a text in it
+
+
+def rows_as_html(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], more: int) -> str:
+    """A view of what was read, for notebooks: what it is, its first rows, and how many more there are.
+
+    >>> rows_as_html("Two texts", ["id", "text"], [("0", "One.")], 1)[:34]
+    '<p><b>Two texts</b></p><table><tr>'
+    """
+    shown = [[" ".join(str(cell).split()) for cell in row] for row in rows]
+    short = [[cell if len(cell) <= _CELL else f"{cell[: _CELL - 1]}…" for cell in row] for row in shown]
+    lines = [("th", columns), *(("td", row) for row in short)]
+    body = "".join(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>" for tag, cells in lines)
+    rest = f"<p>{more:,} more</p>" if more else ""
+    return f"<p><b>{escape(title)}</b></p><table>{body}</table>{rest}"
 
 
 def as_json(content: Any, **looks: Any) -> str:

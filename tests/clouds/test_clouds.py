@@ -283,3 +283,13 @@ def test_described_keeps_the_vectors_where_they_are():
     assert "note" not in clouds.provenance
     with pytest.raises(InputError, match="ids: received 1 entries"):
         clouds.described(ids=["a"])
+
+
+def test_a_notebook_shows_the_first_clouds_with_their_tokens():
+    view = TokenClouds.from_arrays(
+        [np.ones((k + 2, 3)) for k in range(7)], texts=[f"text {k}" for k in range(7)]
+    )._repr_html_()
+    assert "<td>text 4</td>" in view
+    assert "text 5" not in view
+    assert "<td>6</td>" in view  # tokens of text 4
+    assert "2 more" in view

@@ -404,3 +404,12 @@ def test_texts_know_where_they_came_from(tmp_path: Path) -> None:
     assert (whole.seed, whole.report.selected) == (None, None)
     assert whole.sample(2, seed=5).origin() == texts.origin()
     assert whole.sample(2, seed=5).take([0]).seed is None
+
+
+def test_a_notebook_shows_the_first_texts_and_no_markup_of_theirs():
+    view = read_texts(["<b>bold</b>", *(f"text {k}" for k in range(7))])._repr_html_()
+    assert "&lt;b&gt;bold" in view
+    assert "<b>bold" not in view
+    assert "text 3" in view
+    assert "text 4" not in view
+    assert "3 more" in view

@@ -47,6 +47,7 @@ from poolscope.clouds.file import (
 from poolscope.errors import InputError, reading, shorten
 from poolscope.files import as_path, atomic_file
 from poolscope.surface import refuse_masked
+from poolscope.words import FIRST, rows_as_html
 
 _FLOAT_TYPES = {"float16": pa.float16(), "float32": pa.float32(), "float64": pa.float64()}
 
@@ -302,6 +303,13 @@ class TokenClouds:
         return (
             f"TokenClouds({len(self):,} texts, {self.lengths.sum():,} tokens, dimension {self.dimension}, {self.dtype})"
         )
+
+    def _repr_html_(self) -> str:
+        """The first texts with their tokens, truncated ones counted, for notebooks."""
+        shown = min(len(self), FIRST)
+        texts = self.texts[:shown] if self.texts is not None else [""] * shown
+        rows = zip(self.ids[:shown], self.lengths[:shown], self.truncated[:shown], texts, strict=True)
+        return rows_as_html(repr(self), ["id", "tokens", "truncated", "text"], rows, len(self) - shown)
 
     def blocks(self) -> Iterator[Block]:
         """The texts in order, in pieces whose tokens lie in one matrix (one piece when in memory)."""

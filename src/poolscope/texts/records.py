@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, shorten
+from poolscope.words import FIRST, rows_as_html
 
 BUILTIN, MANUALS = "builtin:docstrings", "builtin:manuals"
 LONG = 1_000_000
@@ -169,6 +170,12 @@ class Texts(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"Texts({len(self):,} texts from {self.source})"
+
+    def _repr_html_(self) -> str:
+        """The first texts with their ids, for notebooks."""
+        shown = min(len(self), FIRST)
+        rows = zip(self.ids[:shown], self.texts[:shown], strict=True)
+        return rows_as_html(repr(self), ["id", "text"], rows, len(self) - shown)
 
     @cached_property
     def digest(self) -> str:

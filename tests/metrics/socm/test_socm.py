@@ -392,3 +392,9 @@ def test_one_pair_has_the_names_of_the_table_in_its_file():
     assert pair.to_dict()["d_sigma"] == pair.covariance_distance
     assert type(pair).from_dict(pair.to_dict()) == pair
     assert repr(pair) == "SocmPair(mean distance 0, covariance distance 0.25, socm 0.25, bures 1)"
+
+
+def test_a_notebook_shows_the_worst_pairs_first():
+    result = poolscope.socm(random_clouds(1, [4, 5, 6, 7, 8, 9], 8))
+    shown = result.shown_table().to_pylist()
+    assert [row["socm"] for row in shown] == sorted(result.pairs.socm.tolist(), reverse=True)[: result.shown_rows]

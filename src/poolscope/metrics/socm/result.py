@@ -281,6 +281,11 @@ class SocmResult(Result):
             f"({self.kind}).",
         )
 
+    def shown_table(self) -> pa.Table:
+        """The worst pairs with their texts, the worst first."""
+        kept = len(self.top) if self.pairs is None else min(len(self.pairs), self.shown_rows)
+        return pa.Table.from_pylist([plain(pair) for pair in self.worst(kept)]) if kept else self.to_table()
+
     def quantile(self, q: float) -> float:
         """The value below which a share q of the pairs lies."""
         if not (isinstance(q, Real) and 0 <= q <= 1):
