@@ -56,6 +56,14 @@ def test_an_index_is_recognised_and_each_change_has_its_exit_code(folder, index,
         run("check", path, other, expect=EXIT_CODES[state])
 
 
+def test_a_model_is_opened_again_by_the_name_that_it_was_given(folder, tmp_path):
+    path = tmp_path / "model.seal"
+    for name in (str(folder), "builtin:wordllama"):
+        run("seal", name, "-o", path)
+        assert Seal.load(path).source == name
+        run("check", path)
+
+
 @pytest.mark.parametrize("way", ["right", "cls", "max"])
 def test_a_server_is_checked_by_the_seal_of_an_index(folder, index, way):
     kept = seal(index, reference=folder)

@@ -34,7 +34,8 @@ _ANSWERS = (
 )
 _WORSE = "That is worse beyond chance: do not switch yet."
 _CHANCE = "That may be chance; a change of {smallest:score} or more would have shown."
-MIGRATE_WORDS = (_TEXTS, _VECTORS, _OTHER, _EXPLAINED, _NEIGHBOURS, _ANSWERS, _WORSE, _CHANCE)
+_TOO_FEW = "That may be chance: {queries:count query} cannot show a change."
+MIGRATE_WORDS = (_TOO_FEW, _TEXTS, _VECTORS, _OTHER, _EXPLAINED, _NEIGHBOURS, _ANSWERS, _WORSE, _CHANCE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -92,7 +93,8 @@ class Migration(Result):
             if around is not None and around.high < 0:
                 said.append(_WORSE)
             elif around is None or around.low <= 0:
-                said.append(fill(_CHANCE, {"smallest": trial.smallest}))
+                shows = trial.smallest < 1  # no change of nDCG is larger
+                said.append(fill(_CHANCE if shows else _TOO_FEW, numbers | {"smallest": trial.smallest}))
         return tuple(said)
 
 

@@ -180,6 +180,8 @@ def seal(
     else:
         canaries = list(as_texts(texts))[:count] if texts is not None else probe_texts()[:count]
         name, vectors = vectors_from(source, canaries, endpoint, options)
+        if isinstance(source, str | os.PathLike) and not is_vector_source(source):
+            name = os.fspath(source)  # by which `check` opens it again
         reference = source if reference is None and not is_vector_source(source) else reference
     card: dict[str, Any] = {}
     poolings: dict[str, Array] = {}
