@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError
-from poolscope.words import warn
+from poolscope.words import logger, warn
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+_log = logger(__name__)
 
 # Constants of kernel.c: texts in a group, and columns that are converted at a time.
 LANES, _CHUNK = 8, 64
@@ -28,7 +29,8 @@ _COPIES = {"default": 0, "v3": 3, "v4": 4}
 class Route(NamedTuple):
     """How nuclear norms are computed here: by a compiled function (None: by numpy), and the words for that.
 
-    chosen: numpy by the user's choice, so that there is nothing to warn of. copy: which one of the compiled function.
+    chosen: numpy by the user's choice, which is a line in the log and no warning. copy: which one of the compiled
+    function.
     """
 
     function: Any | None
@@ -54,11 +56,14 @@ def route() -> str:
 
 @lru_cache
 def warn_of_slow_route() -> None:
-    """Say once a process that the compiled kernel is missing, and how to get it."""
-    if _route().function is None and not _route().chosen:
+    """Say once a process that numpy computes distances; where nobody asked for that, also how to get the kernel."""
+    slow = f"distances of token clouds take several times as long as they could: {route()}"
+    if _route().chosen:
+        _log.warning("%s.", slow)
+    elif _route().function is None:
         warn(
-            f"distances of token clouds take several times as long as they could: {route()}. Reinstall poolscope with "
-            f"a C compiler (gcc or clang) on the path, or set {_CHOICE}=numpy to say that you know."
+            f"{slow}. Reinstall poolscope with a C compiler (gcc or clang) on the path, or set {_CHOICE}=numpy to say "
+            f"that you know."
         )
 
 
