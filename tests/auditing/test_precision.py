@@ -9,7 +9,7 @@ from poolscope import audit
 from tiny_models import save_model as write_model
 
 
-@pytest.mark.parametrize(("dtype", "notes"), [("bfloat16", 1), ("float32", 0), (None, 0)])
+@pytest.mark.parametrize(("dtype", "notes"), [("bfloat16", 1), ("int8", 1), ("float32", 0), (None, 0)])
 def test_the_loss_of_a_lower_precision_is_said(tmp_path, dtype, notes):
     folder, texts = write_model(tmp_path / "model"), sentences(30)
     found = audit(folder, texts, queries=asking(texts), encode=False, dtype=dtype)

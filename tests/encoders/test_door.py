@@ -135,7 +135,7 @@ def test_a_revision_belongs_to_hub_names(tmp_path):
     [
         ({"prompt": "a", "role": "query"}, "received prompt and role; at most one"),
         ({"role": "poet"}, "role: received 'poet'; allowed: query, document"),
-        ({"dtype": "int8"}, "dtype: received 'int8'; allowed: float32"),
+        ({"dtype": "int4"}, "dtype: received 'int4'; allowed: float32"),
         ({"max_length": 0}, "max_length: received 0; allowed"),
         ({"max_length": 2.5}, "max_length: received 2.5"),
         ({"batch_tokens": True}, "batch_tokens: received True"),

@@ -126,7 +126,7 @@ _ENCODER_OPTIONS: dict[str, Any] = {
     "prompt": Annotated[str | None, option("TEXT", "Prefix of every text.")],
     "prompt_name": Annotated[str | None, option("NAME", "A prompt that the model declares.")],
     "role": Annotated[str | None, option("query|document", "Take the prompt that the model declares for this role.")],
-    "dtype": Annotated[str | None, option("NAME", "float32, float16, bfloat16 or float64.")],
+    "dtype": Annotated[str | None, option("NAME", "float32, float16, bfloat16, float64 or int8 (linear layers).")],
     "revision": Annotated[str | None, option("NAME", "Revision of a hub model.")],
     "device": Annotated[str | None, option("NAME", "cpu, cuda, mps, or several: cuda:0,cuda:1.")],
     "batch_tokens": Annotated[int | None, option("TOKENS", "Largest batch, padding included.", min=1)],

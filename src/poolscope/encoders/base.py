@@ -14,7 +14,7 @@ from poolscope.texts import as_texts
 from poolscope.words import say
 
 ROLES = ("query", "document")
-DTYPES = ("float32", "float16", "bfloat16", "float64")
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int8")
 # Families of devices of torch and of its extensions. Whether one is here is asked when it is needed.
 _FAMILIES = "cpu|cuda|mps|xpu|hpu|npu|xla|mtia|maia|mlu|musa|gcu|ipu|privateuseone"
 _DEVICES = re.compile(rf"\s*(?:{_FAMILIES})(?::\d+)?\s*(?:,\s*(?:{_FAMILIES})(?::\d+)?\s*)*")
@@ -123,8 +123,8 @@ class EncoderOptions:
     `prompt` is a literal prefix, `prompt_name` one of the model's declared prompts, `role` ("query" or
     "document") picks the declared prompt for that role; at most one of the three. `max_length` overrides what
     the model declares. `dtype` is the precision of the model's own computation (by default float32, half on a
-    graphics device). `device` may name several, "cuda:0,cuda:1". `batch_tokens` bounds the padded tokens of a
-    batch (by default what suits the device).
+    graphics device; "int8": linear layers in bytes, all else in float32). `device` may name several,
+    "cuda:0,cuda:1". `batch_tokens` bounds the padded tokens of a batch (by default what suits the device).
     """
 
     prompt: str | None = None

@@ -64,10 +64,10 @@ def texts_alone(within: AbstractContextManager[Any], lengths: Sequence[int]) -> 
 
 def room_of(model: Any) -> int:
     """How many tokens a row of texts should have; 0 if texts of this model are padded."""
-    weights = _packable(model)
-    if not weights or first_position(model) is None:
+    columns = [len(weight) for weight in _packable(model)] or _columns_in_bytes(model)
+    if not columns or first_position(model) is None:
         return 0
-    return min(_MOST_ROOM, _WIDEST_BYTES // max(4 * len(weight) for weight in weights))
+    return min(_MOST_ROOM, _WIDEST_BYTES // (4 * max(columns)))
 
 
 def first_position(model: Any) -> int | None:
@@ -128,6 +128,11 @@ def _packable(model: Any) -> list[Any]:
     """The matrices of the linear layers, if they are worth a copy each."""
     weights = list(_weights(model)) if _wins() else []
     return weights if sum(weight.nbytes for weight in weights) <= _MOST_BYTES else []
+
+
+def _columns_in_bytes(model: Any) -> list[int]:
+    """How many columns each linear layer has that was replaced by one in bytes (`int8.py`)."""
+    return [layer.columns for layer in model.modules() if isinstance(getattr(layer, "columns", None), int)]
 
 
 def _wins() -> bool:

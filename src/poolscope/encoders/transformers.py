@@ -33,6 +33,7 @@ from poolscope.encoders.folders import (
     read_settings,
     warn_of_cut,
 )
+from poolscope.encoders.int8 import INT8, in_int8
 from poolscope.encoders.opening import opening
 from poolscope.encoders.pooling import Step, steps_of_folder, steps_of_modules
 from poolscope.encoders.static import load_static_folder, wrap_static_embedding
@@ -148,7 +149,7 @@ def wrap_loaded(
 
     Its revision is a digest of its parameters and its tokenizer: a loaded model may have been trained further.
     """
-    torch = require("torch", "torch")
+    require("torch", "torch")
     if options.revision is not None:
         raise InputError(f"revision: received {options.revision!r} for a loaded model; it applies to hub names only.")
     words = decoders.loaded_unembedding(model)
@@ -161,11 +162,13 @@ def wrap_loaded(
             f"{type(model).__name__}: its configuration keeps a temperature rule that was not applied on loading, "
             f"and it is used without. Apply the rule by poolscope.repairs.apply_saved(model), or pass the folder."
         )
-    dtype = model.dtype if options.dtype is None else getattr(torch, options.dtype)
+    dtype = model.dtype if options.dtype is None else _precision(options.dtype)
     devices = [model.device] if options.device is None else choose_devices(options.device)
     same = dtype == model.dtype and devices[0] == model.device
     first = model if same else copy.deepcopy(model).to(devices[0], dtype)
     models = [first, *(copy.deepcopy(model).to(device, dtype) for device in devices[1:])]
+    if options.dtype == INT8:
+        models = [in_int8(copy.deepcopy(each) if each is model else each) for each in models]
     name = name or getattr(model, "name_or_path", "") or type(model).__name__
     return _encoder(
         models,
@@ -294,7 +297,7 @@ def _encoder(
         after=declared.after,
         include_prompt=declared.include_prompt,
         prompts=dict(declared.prompts),
-        dtype=str(model.dtype).removeprefix("torch."),
+        dtype=options.dtype or str(model.dtype).removeprefix("torch."),
         positions=positions,
         default_prompt=declared.default_prompt,
         parameters=None if further is None else further + sum(weights.numel() for weights in model.parameters()),
@@ -419,7 +422,7 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     model, report = loader.from_pretrained(
         folder,
         config=config,
-        dtype=getattr(torch, dtype),
+        dtype=_precision(dtype),
         use_safetensors=None if options.allow_pickle else True,
         output_loading_info=True,
         **({} if declared.latent is None else {"key_mapping": decoders.DECODER_NAMES}),
@@ -432,7 +435,13 @@ def _load(folder: Path, declared: Declaration, options: EncoderOptions, *, devic
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
     apply_kept_rule(model)
-    return model.eval(), _load_tokenizer(folder, config, declared, options)
+    model = in_int8(model) if dtype == INT8 else model.eval()
+    return model, _load_tokenizer(folder, config, declared, options)
+
+
+def _precision(dtype: str) -> Any:
+    """The precision in which a model is loaded: of layers in bytes the weights are read in float32."""
+    return getattr(require("torch", "torch"), "float32" if dtype == INT8 else dtype)
 
 
 def _load_tokenizer(folder: Path, config: Any, declared: Declaration, options: EncoderOptions) -> Any:
