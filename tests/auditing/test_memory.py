@@ -11,6 +11,7 @@ from audit_data import asking, bag_of_words, topics
 from poolscope import audit
 from poolscope.auditing import search as searching
 from poolscope.machine import available_memory
+from tiny_models import save_model
 
 
 def long_topics() -> list[str]:
@@ -118,3 +119,17 @@ def test_a_mean_is_removed_without_a_second_table(held, mode):
     expected = repair.transform(search.query_vectors) @ repair.transform(search.vectors).T
     tried = vectors._without_mean(search, mode)
     assert np.abs(tried.scores(slice(0, len(search))) - expected).max() < 1e-5
+
+
+def test_chunks_that_fit_are_tried_on_as_many_tokens_as_a_trial_may_encode(tmp_path, monkeypatch):
+    from poolscope.auditing.cures import encoding
+
+    monkeypatch.setattr(encoding, "_FEWEST", 0)
+    texts = topics(80, words=60)
+    search = audit(save_model(tmp_path), texts, queries=asking(texts, every=1), encode=False, max_length=16).search
+    needed, most = encoding._fitting_cost(search).tokens, encoding.budget(search, 1.0)
+    assert needed > 2 * most
+    some, _, chunks = encoding._chunks(search)
+    assert 0.25 * most < encoding._fitting_cost(some).tokens <= 1.1 * most
+    assert 0 < len(some) < len(search)
+    assert len(chunks) == len(some.texts)

@@ -28,7 +28,7 @@ from poolscope.repairs.temperature.rules import PUBLISHED_TAU, Constant
 from poolscope.texts.groups import Boilerplate, boilerplate
 
 # Tokens that a cure may encode: a share of the corpus, but neither fewer nor more than these.
-_SHARE, _FEWEST, _MOST = 0.25, 20_000, 400_000
+_SHARE, _FEWEST, _MOST = 0.25, 20_000, 100_000
 _LOOKED_AT = 20_000  # texts whose beginnings and ends are compared
 
 
@@ -42,9 +42,9 @@ def budget(search: Search, share: float = _SHARE) -> int:
 
 def _chunks(search: Search) -> tuple[Search, Index, list[list[str]]] | None:
     """The search, the truncated texts in it, and their chunks."""
-    some = search
-    if int((search.lengths + search.truncated)[search.truncated > 0].sum()) > budget(search, 1.0):
-        some = search.part(budget(search, 1.0))
+    some, needed, most = search, _fitting_cost(search).tokens, budget(search, 1.0)
+    if needed > most:  # so much less of the search that its chunks are about as many tokens as may be encoded
+        some = search.part(int(search.lengths.sum()) * most // needed)
     cut = np.flatnonzero(some.truncated > 0)
     if not len(cut):
         return None
