@@ -133,6 +133,6 @@ def test_a_pair_in_another_layer_and_cut(folder):
     assert max(traces) > 2
     assert f"tr Σ {traces[0]:.2f} and {traces[1]:.2f}: above 2" in output
     assert "layer 0" in output
-    assert "0 and 13 tokens were cut off" in output
+    assert "0 and 13 tokens were truncated" in output
     shown = json.loads(invoke("pair", "cat", "dog", "--model", str(folder), "--json", "-").stdout)
     assert shown["texts"] == ["cat", "dog"]

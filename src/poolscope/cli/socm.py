@@ -559,7 +559,7 @@ def _print_pair(
     pair = projection.distances
     lines = [f"{name} · {n} and {m} tokens"]
     if cut or cut_too:
-        lines.append(f"  too long: {cut} and {cut_too} tokens were cut off")
+        lines.append(f"  too long: {cut} and {cut_too} tokens were truncated")
     lines.append(
         f"The mean vectors have a cosine of {1 - 2 * pair.mean_distance:.3f}; around them the token clouds differ by "
         f"{projection.covariance_distance_over_trace:.3f} on a scale from 0 to 1."
