@@ -1,0 +1,147 @@
+"""The page docs/works-with.md, made by running the tests of each partner.
+
+    python tests/works_with.py [PARTNER…]
+
+runs those of all partners, or of some, and writes versions, counts and the date; a test holds the page against the rows
+here.
+"""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from poolscope.files import atomic_file
+
+ROOT = Path(__file__).parent.parent
+DOCUMENT = ROOT / "docs" / "works-with.md"
+BEGIN, END = "<!-- table: written by tests/works_with.py -->\n", "<!-- end of table -->"
+REAL, STAND_IN = "real", "stand-in"
+
+
+@dataclass(frozen=True)
+class Partner:
+    """Another program: its package, what is done with it, whether the real one runs, and the tests that do it.
+
+    `kinds` are the connectors that the tests try. `words` chooses among the tests of the files.
+    """
+
+    name: str
+    package: str
+    does: str
+    files: tuple[str, ...]
+    words: str = ""
+    how: str = REAL
+    kinds: tuple[str, ...] = ()
+
+
+_STORES, _TEXTS, _IN = "tests/connect/connectors", "tests/texts", "tests/connect/integrations"
+_KIT = f"{_STORES}/test_kit.py"
+_FRAMES = (f"{_TEXTS}/test_frames.py", "tests/repairs/test_repairs_vectors.py")
+_READS = "read, write, search"
+PARTNERS = (
+    Partner("Chroma", "chromadb", f"{_READS}; folder and server", (f"{_STORES}/test_chroma.py",), kinds=("chroma",)),
+    Partner("DuckDB with vss", "duckdb", _READS, (_KIT,), "duckdb", kinds=("duckdb",)),
+    Partner("Elasticsearch", "", _READS, (_KIT,), "elastic", STAND_IN, ("elastic",)),
+    Partner("FAISS", "faiss-cpu", _READS, (f"{_STORES}/test_faiss.py",), kinds=("faiss",)),
+    Partner("LanceDB", "lancedb", _READS, (f"{_STORES}/test_lancedb.py",), kinds=("lancedb",)),
+    Partner("Milvus Lite", "milvus-lite", f"{_READS}; folder and server", (f"{_STORES}/test_milvus.py",),
+            kinds=("milvus",)),
+    Partner("OpenSearch", "", _READS, (_KIT,), "opensearch", STAND_IN),
+    Partner("Parquet, Arrow, NumPy", "pyarrow", "read, write", (f"{_STORES}/test_files.py",),
+            kinds=("arrow", "numpy")),
+    Partner("pgvector", "psycopg", f"{_READS}; server with HNSW", (f"{_STORES}/test_postgres.py",),
+            kinds=("pgvector",)),
+    Partner("Pinecone", "", _READS, (_KIT,), "pinecone", STAND_IN, ("pinecone",)),
+    Partner("Qdrant", "qdrant-client", _READS, (f"{_STORES}/test_qdrant.py",), kinds=("qdrant",)),
+    Partner("Redis: hashes", "redis", "read, write; server", (f"{_STORES}/test_redis.py",), "hashes or secret",
+            kinds=("redis",)),
+    Partner("Redis: search module", "redis", "search", (f"{_STORES}/test_redis.py",), "stand_in or index_answers",
+            STAND_IN),
+    Partner("sqlite-vec", "sqlite-vec", "read, write", (_KIT,), "sqlite or vec0", kinds=("sqlite-vec",)),
+    Partner("Weaviate", "", _READS, (_KIT,), "weaviate", STAND_IN, ("weaviate",)),
+    Partner("scikit-learn", "scikit-learn", "its checks of an estimator", ("tests/repairs/test_sklearn.py",)),
+    Partner("sentence-transformers", "sentence-transformers", "load, train, evaluate, Router, late interaction",
+            ("tests/encoders/test_sentence_transformers.py", f"{_IN}/test_evaluator.py",
+             "tests/encoders/test_other_models.py", "tests/encoders/test_late.py")),
+    Partner("mteb", "mteb", "five task types, plain and wrapped; its files", (f"{_IN}/test_mteb.py",)),
+    Partner("torchmetrics", "torchmetrics", "two processes, plot", (f"{_IN}/test_torchmetrics.py",)),
+    Partner("ir-measures", "ir-measures", "equal measures; run and qrels files",
+            ("tests/auditing/test_misses_of_run.py",), "ir_measures or trec"),
+    Partner("ranx", "ranx", "equal nDCG", ("tests/auditing/test_misses_of_run.py",), "ranx"),
+    Partner("LangChain", "langchain-core", "documents, retriever",
+            (f"{_TEXTS}/test_documents.py", "tests/auditing/test_misses_of_run.py"), "LangChain or retrievers"),
+    Partner("LlamaIndex", "llama-index-core", "documents, nodes, retriever",
+            (f"{_TEXTS}/test_documents.py", "tests/auditing/test_misses_of_run.py"), "Llama or nodes or retrievers"),
+    Partner("Haystack", "haystack-ai", "documents", (f"{_TEXTS}/test_documents.py",), "Haystack"),
+    Partner("datasets", "datasets", "texts and queries", (f"{_TEXTS}/test_hub.py",)),
+    Partner("pandas", "pandas", "texts, tables out", _FRAMES, "pandas or tables_come"),
+    Partner("polars", "polars", "texts, tables out", _FRAMES, "polars or tables_come"),
+    Partner("DuckDB relations", "duckdb", "texts, vectors", (f"{_TEXTS}/test_frames.py",), "duckdb"),
+    Partner("MCP clients", "mcp", "tools over standard input and output", ("tests/cli/test_mcp.py",)),
+)  # fmt: skip
+
+
+def package_version(partner: Partner) -> str:
+    """The version that is installed here; "–" where no package brings the partner."""
+    try:
+        return version(partner.package) if partner.package else "–"
+    except PackageNotFoundError:
+        return "not here"
+
+
+def ran(partner: Partner) -> str:
+    """Run the tests of a partner; how many passed, failed and were skipped."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        options = ("-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-k", partner.words)
+        command = [sys.executable, "-m", "pytest", *options, *partner.files]
+        subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+        suite = next(ElementTree.parse(report).getroot().iter("testsuite"))
+    count, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
+    failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+    parts = [f"{count - skipped - failed} passed"]
+    parts += [f"{number} {word}" for number, word in ((failed, "failed"), (skipped, "skipped")) if number]
+    return ", ".join(parts)
+
+
+def rows_of(page: str) -> dict[str, str]:
+    """The rows of the page by the name of their partner."""
+    table = page[page.index(BEGIN) : page.index(END)]
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return {line.split("|")[1].strip(): line for line in lines}
+
+
+def table(before: Mapping[str, str], names: Collection[str]) -> str:
+    """One row a partner: of those that are named from a run of their tests now, of others as before."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    head = "| partner | version | what is tried | component | tests | run on |\n|---|---|---|---|---|---|\n"
+    rows = []
+    for each in PARTNERS:
+        if each.name not in before or each.name in names or not names:
+            cells = (each.name, package_version(each), each.does, each.how, ran(each), today)
+            sys.stderr.write(f"{' · '.join(cells)}\n")
+            rows.append("| " + " | ".join(cells) + " |")
+        else:
+            rows.append(before[each.name])
+    return f"Python {platform.python_version()} on {platform.system()}.\n\n{head}" + "\n".join(rows) + "\n"
+
+
+def main(names: Collection[str]) -> None:
+    page = DOCUMENT.read_text(encoding="utf-8")
+    made = table(rows_of(page), names)
+    before, after = page[: page.index(BEGIN) + len(BEGIN)], page[page.index(END) :]
+    with atomic_file(DOCUMENT) as stream:
+        stream.write((before + made + after).encode("utf-8"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
