@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from poolscope.auditing.power import shown_sentence
 from poolscope.auditing.result import FILES, Audit
 from poolscope.auditing.words import fill
 from poolscope.digests import digests_of_files, sealed
@@ -29,7 +30,7 @@ _CHANGE = (
 _MOVED = "{rescued:count query} more found, {broken:count} lost."
 _WORSE = "That is worse beyond chance."
 _BETTER = "That is better beyond chance."
-_CHANCE = "That may be chance; a change of {smallest:score} or more would have shown."
+_CHANCE = "That may be chance."
 COMPARE_WORDS = (_CHANGE, _MOVED, _WORSE, _BETTER, _CHANCE)
 
 
@@ -75,8 +76,10 @@ class AuditChange(Result):
             "smallest": self.smallest,
         }
         around = self.gain.interval
-        told = _CHANCE if around is None or around.low <= 0 <= around.high else _WORSE if around.high < 0 else _BETTER
-        return (fill(_CHANGE, values), fill(_MOVED, values), fill(told, values))
+        said = (fill(_CHANGE, values), fill(_MOVED, values))
+        if around is None or around.low <= 0 <= around.high:
+            return (*said, _CHANCE, shown_sentence(self.queries, self.smallest))
+        return (*said, _WORSE if around.high < 0 else _BETTER)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

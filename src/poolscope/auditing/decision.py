@@ -8,6 +8,7 @@ from typing import Any
 
 from poolscope.auditing.cure import Cost, Cure
 from poolscope.auditing.ledger import Ledger
+from poolscope.auditing.power import shown_sentence
 from poolscope.auditing.rule import Rule
 from poolscope.auditing.words import fill
 from poolscope.evaluation.paired import CureTrial
@@ -16,7 +17,6 @@ from poolscope.results import Result
 
 _NOTHING = "Nothing that we tried is proven to help."
 _NEAREST = "The best try was {label}: nDCG@{k:count} changed by {gain:signed} {gain:interval}."
-_REACH = "With {queries:count query}, only a gain of {smallest:score} or more would have shown."
 _DEFECT = "Repair this first: {title}."
 _BESIDES = "Also proven: {label}, with a gain in nDCG@{k:count} of {gain:signed} {gain:interval}."
 _SELF_MADE = "The queries are self-made: prove the gain with your own before you pay for it."
@@ -25,7 +25,7 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _NEAREST, _REACH, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -72,7 +72,7 @@ class Decision(Result):
             return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
-        return (_NOTHING, fill(_NEAREST, values), fill(_REACH, values))
+        return (_NOTHING, fill(_NEAREST, values), shown_sentence(self.queries, self.smallest))
 
 
 def decide_first(

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from poolscope.auditing.power import shown_sentence
 from poolscope.auditing.seal import vectors_from
 from poolscope.auditing.words import fill
 from poolscope.connectors import Collection, as_collection, is_index
@@ -33,9 +34,8 @@ _ANSWERS = (
     "Answers: nDCG@{k:count} {before:score} → {after:score}, {gain:signed} {gain:interval} on {queries:count query}."
 )
 _WORSE = "That is worse beyond chance: do not switch yet."
-_CHANCE = "That may be chance; a change of {smallest:score} or more would have shown."
-_TOO_FEW = "That may be chance: {queries:count query} cannot show a change."
-MIGRATE_WORDS = (_TOO_FEW, _TEXTS, _VECTORS, _OTHER, _EXPLAINED, _NEIGHBOURS, _ANSWERS, _WORSE, _CHANCE)
+_CHANCE = "That may be chance."
+MIGRATE_WORDS = (_TEXTS, _VECTORS, _OTHER, _EXPLAINED, _NEIGHBOURS, _ANSWERS, _WORSE, _CHANCE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -93,8 +93,7 @@ class Migration(Result):
             if around is not None and around.high < 0:
                 said.append(_WORSE)
             elif around is None or around.low <= 0:
-                shows = trial.smallest < 1  # no change of nDCG is larger
-                said.append(fill(_CHANCE if shows else _TOO_FEW, numbers | {"smallest": trial.smallest}))
+                said += [_CHANCE, shown_sentence(trial.queries, trial.smallest)]
         return tuple(said)
 
 

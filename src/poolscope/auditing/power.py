@@ -16,7 +16,9 @@ _USUAL = 0.8
 _SHOWS = "a gain in nDCG@{k:count} of {gain:score} or more usually shows."
 _BY_DOCUMENTS = f"{{queries:count query}} about {{units:count document}}: {_SHOWS}"
 _BY_TEXTS = f"{{queries:count query}} about {{units:count text}}: {_SHOWS}"
-POWER_WORDS = (_BY_DOCUMENTS, _BY_TEXTS)
+_SHOWN = "With {queries:count query}, only a change of {smallest:score} or more would have shown."
+_NONE_SHOWN = "No change could have shown with {queries:count query}."
+POWER_WORDS = (_BY_DOCUMENTS, _BY_TEXTS, _SHOWN, _NONE_SHOWN)
 
 
 def usual_reach(units: int) -> float:
@@ -26,6 +28,15 @@ def usual_reach(units: int) -> float:
     0.08
     """
     return _USUAL / math.sqrt(max(units, 1))
+
+
+def shown_sentence(queries: int, smallest: float) -> str:
+    """What a trial could have shown: no change of nDCG is larger than 1.
+
+    >>> shown_sentence(188, 0.051), shown_sentence(2, 1.1)
+    ('With 188 queries, only a change of 0.051 or more would have shown.', 'No change could have shown with 2 queries.')
+    """
+    return fill(_SHOWN if smallest < 1 else _NONE_SHOWN, {"queries": queries, "smallest": smallest})
 
 
 def reach_sentence(relevant: Index, documents: Sequence[str] | None, *, k: int) -> str:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 LABEL_FREE = ("split-half", "summary-body")
 LABELLED = ("sts", "retrieval", "classification", "clustering", "reranking", "summarisation")
 
-TaskName = Annotated[str, option("|".join((*LABEL_FREE, *LABELLED)), "What the vectors must be good for.", "--task")]
+TaskName = Annotated[
+    str, option("TASK", f"What the vectors must be good for: {', '.join((*LABEL_FREE, *LABELLED))}.", "--task")
+]
 Columns = Annotated[
     str | None, option("A[,B[,C]]", "Column of the texts; of a labelled file all, as the task reads.", "--column")
 ]
