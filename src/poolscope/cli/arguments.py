@@ -209,9 +209,7 @@ def open_engine(where: dict[str, Any], options: dict[str, Any], temperature: str
     if not any(where.values()):
         return None
     if temperature is not None:
-        raise InputError(
-            f"--temperature {temperature}: workers of an engine open the model without it. Leave out --temperature or --engine."
-        )
+        raise InputError(f"--temperature {temperature}: workers of an engine run without it. Leave out one of the two.")
 
     gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
     name = where["engine"] or ("ray" if where["address"] else "processes")
