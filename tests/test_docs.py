@@ -92,6 +92,9 @@ def write_files():
     Path("texts.txt").write_text("".join(" ".join(text.split()) + "\n" for text in texts), encoding="utf-8")
     asked = [{"query": " ".join(text.split()[:6]), "relevant": str(k)} for k, text in enumerate(texts)]
     Path("queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), encoding="utf-8")
+    Path("qrels.txt").write_text("".join(f"{k} 0 {k} 1\n" for k in range(60)), encoding="utf-8")
+    ranked = [f"{k} Q0 {(k + rank) % 60} {rank + 1} {20 - rank} bm25\n" for k in range(60) for rank in range(20)]
+    Path("bm25.run").write_text("".join(ranked), encoding="utf-8")
     vectors = poolscope.pool(poolscope.encode("builtin:wordllama", texts), "mean")
     np.save("vectors.npy", vectors)
     table = pa.table({"id": [row["id"] for row in rows], "text": list(texts), "vector": list(vectors)})
