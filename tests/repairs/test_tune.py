@@ -304,7 +304,8 @@ class Staged(Search):
         if trial is None or rule is None:
             return trial
         lengths = unit_lengths(self.bench.encoder, self.bench.task)
-        gains = [(0.3 if n > 10 else -0.3) * (rule(int(n)) != 1) for n in lengths]
+        varied = np.tile([0.25, 0.35], len(lengths))  # equal differences have no interval
+        gains = [(much if n > 10 else -much) * (rule(int(n)) != 1) for n, much in zip(lengths, varied, strict=False)]
         before = self.bench.before
         after = dataclasses.replace(before, observations=before.observations + np.array(gains)[:, None])
         self.trials[-1] = self.bench.compare(trial.name, before, after, repair=trial.repair)
@@ -314,7 +315,7 @@ class Staged(Search):
 def test_a_step_rule_is_fitted_where_the_gain_hangs_on_the_length(tmp_path):
     random = np.random.default_rng(0)
     folder = declare(save_model(tmp_path, "Bert"))
-    lengths = np.repeat([8, 34], 30)
+    lengths = np.repeat([8, 34], 40)
     texts = [" ".join(random.choice(WORDS, size=n)) for n in lengths]
     search = Staged(as_encoder(folder, device="cpu"), split_half_task(texts), None)
     search.try_temperatures([Constant(0.5)])
