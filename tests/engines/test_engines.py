@@ -164,8 +164,8 @@ def test_commands_take_an_engine(stored, tmp_path, monkeypatch):
     assert "40 pairs" in run("socm", folder, "--pairs", "40", "--engine", "local", "--parquet", tmp_path / "p.parquet")
     assert "1,770 pairs" in run("socm", model, source, "--engine", "local")
     assert "pairs evaluated" in run("socm", folder, "--worst-only", "--engine", "local")
-    assert "2 labels" in run("tokens", folder, "--engine", "local", "--group-by", "label")
-    assert "what the squared length of tokens is made of" in run("tokens", model, source, "--engine", "local")
+    assert "2 labels" in run("tokens", folder, "--engine", "local", "--group-by", "label", "--details")
+    assert "squared length of the tokens" in run("tokens", model, source, "--engine", "local")
     assert "slope" in run("length", folder, "--engine", "local", "--bins", "0,20,40,60")
     assert "slope" in run("length", model, source, "--engine", "local", "--no-probes", "--bins", "3")
     with pytest.raises(InputError, match="Name edges such as"):
