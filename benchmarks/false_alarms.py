@@ -62,7 +62,7 @@ def main() -> None:
                 signs = random.integers(0, 2, size=(1999, int(units.max()) + 1)).astype(np.float32) * 2 - 1
                 drawn = table[:, np.arange(len(relevant)), relevant].T
                 trials = Flipped.of(drawn, units, signs, "texts").estimates(LEVEL)
-                proven = [each.known for each in trials if each.interval is not None and each.interval.low > 0]
+                proven = [each.value_or_raise for each in trials if each.interval is not None and each.interval.low > 0]
                 above += bool(proven)
                 fixed += any(gain >= MATTERS for gain in proven)
             shares = " | ".join(str(share_of(number, args.draws, each="draws")) for number in (fixed, above))

@@ -39,9 +39,9 @@ def decided(
     pairs = []
     for own, other in (audits, audits[::-1]):
         proven: Any = own.decision.gain if own.decision.kind == "cure" else None
-        gains = {trial.name: trial.gain.known for trial in other.trials}
+        gains = {trial.name: trial.gain.value_or_raise for trial in other.trials}
         if proven is not None and own.decision.step in gains:
-            pairs.append((proven.known, gains[own.decision.step]))
+            pairs.append((proven.value_or_raise, gains[own.decision.step]))
     return pairs
 
 

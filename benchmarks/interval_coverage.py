@@ -382,7 +382,7 @@ def coverage(case: Case, count: int, *, clustered: bool, told: bool, runs: int, 
         truth = float(np.mean([one.value for one in found if one.value is not None]))
     elif case.truth is None:
         whole = Corpus.drawn(np.random.default_rng([seed, 1]), 4000, clustered=clustered)
-        truth = case.measure(case.draw(whole), whole.document if clustered and told else None).known
+        truth = case.measure(case.draw(whole), whole.document if clustered and told else None).value_or_raise
     else:
         truth = float(case.truth)
     held = [one.interval.low <= truth <= one.interval.high for one in found if one.interval is not None]

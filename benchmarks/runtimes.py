@@ -23,7 +23,7 @@ WAYS = (
 
 def row(name: str, model: str, check: RuntimeCheck) -> str:
     match = check.match
-    said = (name, model, check.seen()[0])
+    said = (name, model, check.in_words()[0])
     if match.order is not None:  # no cause of one text by itself explains that
         return f"| {' | '.join(said)} | another order | | |"
     best, second = match.best or match.own, match.second

@@ -37,14 +37,16 @@ def corpora() -> Iterator[tuple[str, Texts, Queries]]:
 def compared(model: str, texts: Texts, queries: Queries) -> dict[str, Any]:
     """The gains of every cure by real and by self-made queries, and what the decision was by each."""
     audits = [poolscope.audit(model, texts, queries=asked, cache=True) for asked in (queries, None)]
-    gains: list[dict[str, float]] = [{trial.name: trial.gain.known for trial in audit.trials} for audit in audits]
+    gains: list[dict[str, float]] = [
+        {trial.name: trial.gain.value_or_raise for trial in audit.trials} for audit in audits
+    ]
     proven = [{trial.name for trial in audit.trials if trial.proven} for audit in audits]
     both = [name for name in gains[0] if name in gains[1]]
     real, made = (np.array([each[name] for name in both]) for each in gains)
     return {
         "queries": [audit.queries for audit in audits],
         "kind": audits[1].self_made,
-        "ndcg": [audit.ndcg.known for audit in audits],
+        "ndcg": [audit.ndcg.value_or_raise for audit in audits],
         "cures": {name: [float(a), float(b)] for name, a, b in zip(both, real, made, strict=True)},
         "correlation": float(stats.spearmanr(real, made).statistic),
         "best": [max(both, key=lambda name, each=each: each[name]) for each in gains],

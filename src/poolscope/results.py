@@ -102,11 +102,11 @@ class Result:
         values = {part.name: getattr(self, part.name) for part in _shown(self)}
         return {name: value for name, value in values.items() if isinstance(value, Estimate | str | int | float)}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the numbers say in plain words, for screens and notebooks; by default nothing."""
         return ()
 
-    def told(self) -> list[tuple[str, str]]:
+    def summary_rows(self) -> list[tuple[str, str]]:
         """The headline as words and numbers that a reader can take in, and what the intervals are over."""
         values = self.headline()
         rows = [
@@ -145,7 +145,7 @@ class Result:
 
     def _opening(self) -> str:
         """The sentences, with the numbers below them."""
-        return opening(type(self).__name__, self.seen(), self.told())
+        return opening(type(self).__name__, self.in_words(), self.summary_rows())
 
     # -- tables ---------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Verification(Result):
         """How many files there are of each state."""
         return {state: sum(file.state == state for file in self.files) for state in ("ok", *_WRONG, "unchecked")}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What was found, in one sentence."""
         count = self.headline()
         parts = [f"{count[state]:,} {state}" for state in ("ok", *_WRONG, "unchecked") if count[state]]

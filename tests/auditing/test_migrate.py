@@ -38,7 +38,7 @@ def test_a_copy_is_the_same_and_noise_is_not(folder, texts, tmp_path):
     queries = {text: str(k) for k, text in enumerate(texts)}
     (tmp_path / "q.jsonl").write_text("\n".join(json.dumps({"query": q, "relevant": [k]}) for q, k in queries.items()))
     same = migrate(old, old, queries=queries, old_model=folder)
-    assert (same.same.value, same.neighbours.value, same.answers.gain.known) == (1.0, 1.0, 0.0)
+    assert (same.same.value, same.neighbours.value, same.answers.gain.value_or_raise) == (1.0, 1.0, 0.0)
     assert not same.worse
     other = migrate(old, noise, queries=queries, old_model=folder)
     assert other.same.value == 0
@@ -46,7 +46,7 @@ def test_a_copy_is_the_same_and_noise_is_not(folder, texts, tmp_path):
     assert other.answers.gain.interval.high < 0
     assert other.worse
     few = migrate(old, noise, queries=dict(list(queries.items())[:2]), old_model=folder)
-    assert "No change could have shown with 2 queries" in few.seen()[-1]
+    assert "No change could have shown with 2 queries" in few.in_words()[-1]
     asked = ("--queries", tmp_path / "q.jsonl", "--old-model", folder, "--fail-on", "worse")
     run("migrate", old, noise, *asked, expect=1)
     run("migrate", old, old, *asked)

@@ -72,7 +72,7 @@ def test_texts_tell_what_cannot_be_found_and_what_is_equal():
     found = audit_run({"q": {"b": 2, "c": 1, "a": 0.5}}, {"q": {"a": 1}, "r": {"gone": 1}}, texts, k=1)
     assert found.unknown == 1
     assert [miss.equal for miss in found.misses] == ["b", ""]
-    assert any("not among your texts" in sentence for sentence in found.seen())
+    assert any("not among your texts" in sentence for sentence in found.in_words())
 
 
 def test_files_of_trec_go_in_and_out(judged, tmp_path):

@@ -17,7 +17,7 @@ class Listening(Watch):
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def told(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         self.heard.append(sentence)
 
     def encoded(self, texts: int, tokens: int) -> None:
@@ -42,5 +42,5 @@ def test_it_is_said_once_before_anything_is_encoded():
 
 
 def test_a_log_has_it_as_a_line(capsys):
-    Minutes().told("30 queries about 30 texts: so much shows.")
+    Minutes().say("30 queries about 30 texts: so much shows.")
     assert capsys.readouterr().err == "30 queries about 30 texts: so much shows.\n"

@@ -122,7 +122,7 @@ def test_the_loss_is_the_share_that_would_be_found_if_rows_with_it_were_missed_a
     marks = np.arange(200) < 50
     missed = np.where(marks, np.arange(200) % 2 == 0, np.arange(200) % 10 == 0).astype(float)
     loss = loss_of(marks, missed, np.arange(200))
-    assert loss.known == pytest.approx(0.25 * (0.5 - 0.1))
+    assert loss.value_or_raise == pytest.approx(0.25 * (0.5 - 0.1))
     assert loss.interval.low > 0
 
 

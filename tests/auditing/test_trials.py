@@ -39,7 +39,7 @@ def test_a_planted_gain_is_proven_and_its_interval_holds_the_gain():
     [found] = run_trials([Attempt("lift", before, after)], np.arange(200))
     assert found.proven
     assert found.p < 0.01
-    assert found.gain.known == pytest.approx(float((after.ndcg - before.ndcg).mean()))
+    assert found.gain.value_or_raise == pytest.approx(float((after.ndcg - before.ndcg).mean()))
     assert len(found.rescued) > len(found.broken)
     assert found.found_after - found.found_before == len(found.rescued) - len(found.broken)
 

@@ -65,7 +65,7 @@ def test_calibration_counts_false_fixes_and_causes_named_first(monkeypatch):
     assert [each.count for each in result.worlds] == [12, 0, 12, 0]
     assert result["wrong"].first == {"duplicates": 12}
     assert (result["found"].places, result["lost"].places) == ({1: 12}, {0: 12})
-    assert result.false_fix.known == result.named_first.known == 0.5
+    assert result.false_fix.value_or_raise == result.named_first.value_or_raise == 0.5
     interval = result["right"].share.interval
     assert interval.low == 0.0
     assert 0.24 < interval.high < 0.27  # of 0 in 12 runs, whichever interval for shares
@@ -83,12 +83,12 @@ def test_a_search_that_finds_all_needs_no_repair(world):
     texts, _ = world
     found = audit(bag_of_words, texts, queries={text: str(k) for k, text in enumerate(texts)})
     assert found.decision.kind == "nothing"
-    nearest = max(found.trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.known))
+    nearest = max(found.trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.value_or_raise))
     assert found.decision.label == found.labels[nearest.name]
     assert found.decision.gain == nearest.gain
     assert not found.misses
     assert {finding.level for finding in found.findings} <= {"ok", "unchecked"}
-    assert found.found.known == 1.0
+    assert found.found.value_or_raise == 1.0
 
 
 def test_a_common_direction_is_seen_and_removing_it_is_tried(world):
@@ -104,7 +104,7 @@ def test_copies_are_a_defect_and_merging_them_loses_nothing(world):
     found = audit(bag_of_words, texts + texts[:60], queries=queries)
     finding = found["duplicates"]
     assert (finding.level, finding.reason) == ("fix", "defect")
-    assert finding.number.known == pytest.approx(60 / 210)
+    assert finding.number.value_or_raise == pytest.approx(60 / 210)
     merged = next(trial for trial in found.trials if trial.name == "merged-copies")
     assert merged.broken == ()
 
@@ -131,7 +131,7 @@ def test_a_defect_that_a_cure_ends_has_its_command(tmp_path):
     found = audit(bag_of_words, texts, queries=queries)
     assert (found.decision.kind, found.decision.step) == ("defect", "merged-copies")
     assert found.decision.command.endswith("--cure merged-copies")
-    assert found.decision.seen()[2] == found.decision.does
+    assert found.decision.in_words()[2] == found.decision.does
 
 
 def test_an_index_without_texts_is_asked_for_them(world):
@@ -176,7 +176,7 @@ def test_vectors_of_another_model_among_those_of_an_index_are_a_defect():
     vectors[:90] = other[chosen[:90]].mean(axis=1)
     found = audit(vectors, texts)
     assert found["one_space"].level == "fix"
-    assert found["one_space"].number.known == pytest.approx(0.3, abs=0.05)
+    assert found["one_space"].number.value_or_raise == pytest.approx(0.3, abs=0.05)
 
 
 def test_without_queries_some_are_made_from_the_texts_and_the_headline_says_so():
@@ -202,7 +202,7 @@ def test_a_search_of_an_index_with_its_model_and_queries(world):
     vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
     found = audit(vectors, texts, reference=bag_of_words, queries=queries)
     plain = audit(bag_of_words, texts, queries=queries)
-    assert found.ndcg.known == pytest.approx(plain.ndcg.known)
+    assert found.ndcg.value_or_raise == pytest.approx(plain.ndcg.value_or_raise)
     assert found["server"].level == "ok"
     with pytest.raises(InputError):
         audit(vectors, texts, queries=queries)
@@ -231,10 +231,10 @@ def test_the_order_of_texts_and_their_ids_change_nothing(world):
     order = np.random.default_rng(1).permutation(TEXTS)
     place = {int(old): str(new) for new, old in enumerate(order)}
     moved = audit(bag_of_words, [texts[k] for k in order], queries={q: place[int(t)] for q, t in queries.items()})
-    assert moved.ndcg.known == pytest.approx(found.ndcg.known)
+    assert moved.ndcg.value_or_raise == pytest.approx(found.ndcg.value_or_raise)
     for one, two in zip(found.trials, moved.trials, strict=True):
         assert one.name == two.name
-        assert one.gain.known == pytest.approx(two.gain.known, abs=1e-9), one.name
+        assert one.gain.value_or_raise == pytest.approx(two.gain.value_or_raise, abs=1e-9), one.name
     assert [finding.level for finding in found.findings] == [finding.level for finding in moved.findings]
 
 
@@ -251,5 +251,5 @@ def test_a_shorter_limit_than_the_texts_is_truncation_and_chunks_that_fit_find_w
 
     texts = [f"{text} the end" for text in topics(60, words=60, seed=9)]
     found = audit(zoo.family("BERT"), texts, queries=asking(texts), max_length=16)
-    assert found["truncation"].number.known == 1.0
+    assert found["truncation"].number.value_or_raise == 1.0
     assert "chunks-that-fit" in {trial.name for trial in found.trials}

@@ -165,7 +165,7 @@ def test_a_cure_is_carried_out_and_shown_before_and_after(folder, texts, queries
     change = json.loads((tmp_path / "f.json").read_text())["change"]
     assert change["queries"] == COUNT
     # What was proposed is what was done: the same change as on trial.
-    assert change["gain"]["value"] == pytest.approx(trial.gain.known, abs=2e-3)
+    assert change["gain"]["value"] == pytest.approx(trial.gain.value_or_raise, abs=2e-3)
     assert json.loads((tmp_path / "f.json").read_text())["unproven"] == (0 if trial.proven else tried)
 
 
@@ -307,7 +307,7 @@ def test_a_command_of_one_number_shows_that_of_the_audit(folder, tmp_path, comma
     run_command(command, *(given if asks else given[:2]), "--id-column", "id", "--json", tmp_path / "n.json")
     number = Audit.load(tmp_path / "a")[cause].number
     alone = json.loads((tmp_path / "n.json").read_text())[name]
-    assert alone["value"] == pytest.approx(number.known)
+    assert alone["value"] == pytest.approx(number.value_or_raise)
     if number.interval is not None:
         assert alone["interval"]["unit"] == "documents"
         assert alone["interval"]["low"] == pytest.approx(number.interval.low)

@@ -41,7 +41,7 @@ def test_the_screen_has_the_words_and_every_blend_within_80_columns(folder, aske
     texts, queries = asked
     output = run("cost", folder, texts, "--queries", queries)
     result = pooling_cost(str(folder), query_task(str(texts), str(queries)))
-    assert " ".join(output.split()).startswith(" ".join(result.seen()))
+    assert " ".join(output.split()).startswith(" ".join(result.in_words()))
     assert max(map(len, output.splitlines())) <= 80
     assert "left out here" not in output
     for way in result.ways:

@@ -139,7 +139,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     task = split_half_task(lines)
     before = evaluate(Repair().apply(str(folder)), task)
     output = run("evaluate", folder, texts)
-    assert output.startswith(before.seen()[0])
+    assert output.startswith(before.in_words()[0])
     assert f"as it is: nDCG@10 {before.value:.4f} {before.interval()}" in output
     assert f"MRR@10 {before.others['MRR@10'].mean():.4f}" in output
     repair = Repair(0.5, vectors=MeanRemoval().fit(Repair().apply(str(folder)).encode(lines)))
@@ -147,7 +147,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     found = compare_scores(before, evaluate(repair.apply(str(folder)), task))
     output = run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--json", tmp_path / "e.json")
     assert f"difference {found}" in output
-    assert found.seen()[0] in " ".join(output.split())
+    assert found.in_words()[0] in " ".join(output.split())
     assert "τ 0.5 · mean removal, project" in output
     stored = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
     assert stored["difference"]["change"]["value"] == pytest.approx(found.mean)

@@ -214,15 +214,17 @@ def test_files_hold_everything(study, tmp_path):
 
 
 def test_the_headline_tells_a_correlation_from_chance(study, columns):
-    assert study.seen()[0].startswith("Models with a higher concentration_ratio have a lower score, beyond chance. ")
+    assert study.in_words()[0].startswith(
+        "Models with a higher concentration_ratio have a lower score, beyond chance. "
+    )
     noise = correlate(records("m", {"noise": columns["noise"]}), records("s", {"score": columns["score"]}))
-    assert noise.seen()[0].startswith("No metric goes with a score beyond what chance gives over 14 models")
+    assert noise.in_words()[0].startswith("No metric goes with a score beyond what chance gives over 14 models")
     several = {f"score {k}": columns["score"] for k in range(9)}  # as many chances, so that p ≤ 0.05 / 9 is needed
     (weak,) = correlate(records("m", {"socm": columns["socm"]}), records("s", {"score": columns["score"]})).correlations
     shaky = dataclasses.replace(weak, spearman=dataclasses.replace(weak.spearman, p=PValue(0.02, "by hand")))
     one = dataclasses.replace(study, correlations=(shaky,))
     many = dataclasses.replace(study, correlations=tuple(dataclasses.replace(shaky, score=name) for name in several))
-    assert [part.seen()[0].startswith("Models with") for part in (one, many)] == [True, False]
+    assert [part.in_words()[0].startswith("Models with") for part in (one, many)] == [True, False]
 
 
 def test_the_figure_shows_the_points_of_the_strongest(study):

@@ -141,7 +141,7 @@ def test_the_table_says_where_it_comes_from(case, tmp_path):
 def test_short_views_are_one_line_and_hold_no_markup_of_texts(case):
     assert "\n" not in repr(case.result)
     assert len(repr(case.result)) < 400
-    assert all(sentence[-1] in ".:" and "nan" not in sentence for sentence in case.result.seen())
+    assert all(sentence[-1] in ".:" and "nan" not in sentence for sentence in case.result.in_words())
     names = {part.name for part in dataclasses.fields(case.result)}
     assert set(case.result.field_words) <= names  # words of a field that is gone would never be seen
     view = case.result._repr_html_()

@@ -156,7 +156,7 @@ def test_an_index_of_two_models_is_not_called_fine():
     vectors, replaced = mixed(texts, 0.3)
     found = audit(vectors, texts)
     assert (found["one_space"].level, found.decision.kind) == ("fix", "defect")
-    assert found["one_space"].number.known == pytest.approx(0.3, abs=0.05)
+    assert found["one_space"].number.value_or_raise == pytest.approx(0.3, abs=0.05)
     assert np.isin(found["one_space"].values["rows"], replaced).mean() > 0.8
     fine = audit(model(texts, 1), texts)["one_space"]
     assert (fine.level, fine.reason) == ("ok", "no symptom")

@@ -194,7 +194,7 @@ def test_what_is_read_is_right_or_refused(faulty, bucket, model, local, fault):
 
     def read() -> None:
         clouds = open_clouds(address)
-        assert verify(address).seen()
+        assert verify(address).in_words()
         for row in range(len(expected)):
             np.testing.assert_array_equal(clouds[row], expected[row])
 

@@ -39,7 +39,7 @@ class WorldCount(Result):
     first: Mapping[str, int]
     places: Mapping[int, int] = field(default_factory=dict)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The count in words."""
         if self.cause:
             return (fill(_PLANTED, {"right": self.count, "runs": self.runs}),)
@@ -82,7 +82,7 @@ class Calibration(Result):
         """Both shares."""
         return {"model": self.model, "false_fix": self.false_fix, "named_first": self.named_first}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Both counts in words."""
         nulls, planted = ([w for w in self.worlds if bool(w.cause) is is_planted] for is_planted in (False, True))
         counts = [(sum(w.count for w in some), sum(w.runs for w in some)) for some in (nulls, planted)]
@@ -99,7 +99,7 @@ class Calibration(Result):
 def calibration_cells(world: WorldCount) -> tuple[str, ...]:
     """One row of the screen: the world, the planted cause, the runs, and the share that counts with its interval."""
     around = world.share.interval
-    share = f"{world.count} ({percent(world.share.known)})"
+    share = f"{world.count} ({percent(world.share.value_or_raise)})"
     shown = share if around is None else f"{world.count} [{percent(around.low)}, {percent(around.high)}]"
     return (world.world, world.cause, str(world.runs), *(("", shown) if world.cause else (shown, "")))
 

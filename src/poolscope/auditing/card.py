@@ -28,7 +28,7 @@ _MARKDOWN, _BADGE, _PICTURES = ".md", ".json", (".svg", ".png")
 def card_lines(audit: Audit) -> list[str]:
     """The lines of a card: the headline, the quality, and the decision."""
     quality = f"nDCG@{audit.rule.k} {number_text(audit.ndcg, 'score')} {interval_text(audit.ndcg, 'score')}"
-    return [audit.sentences()[0], *([quality] if audit.queries else []), *audit.decision.seen()[:2]]
+    return [audit.sentences()[0], *([quality] if audit.queries else []), *audit.decision.in_words()[:2]]
 
 
 def card_markdown(audit: Audit) -> str:

@@ -101,7 +101,7 @@ def loss_of(marks: Marks, missed: Array, units: Index, *, unit: str = "texts", l
     other to compare with, and no value.
 
     >>> marks, missed = np.arange(100) < 20, (np.arange(100) % 2 == 0).astype(float)
-    >>> round(loss_of(marks, missed, np.arange(100)).known, 3)
+    >>> round(loss_of(marks, missed, np.arange(100)).value_or_raise, 3)
     0.0
     """
     if not len(marks) or marks.all():

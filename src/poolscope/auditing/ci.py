@@ -38,11 +38,11 @@ def _cases(result: Audit | Comparison) -> Iterator[_Case]:
     if isinstance(result, Audit):
         for finding in result.findings:
             looked = finding.reason != "not looked at" and finding.level != "unchecked"
-            yield _Case(finding.cause, finding.title, clean(" ".join(finding.seen())), finding.level, looked)
+            yield _Case(finding.cause, finding.title, clean(" ".join(finding.in_words())), finding.level, looked)
         return
     for change in result.changes:
         level = "fix" if change.worse else "ok"
-        yield _Case("worse", clean(f"{change.first} to {change.second}"), clean(" ".join(change.seen())), level)
+        yield _Case("worse", clean(f"{change.first} to {change.second}"), clean(" ".join(change.in_words())), level)
 
 
 def junit(result: Audit | Comparison) -> str:

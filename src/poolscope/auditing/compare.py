@@ -61,7 +61,7 @@ class AuditChange(Result):
         lower = self.gain.interval is not None and self.gain.interval.high < 0
         return lower or any(after == "fix" != before for _, before, after in self.levels)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The change in words."""
         values = {
             "first": self.first,
@@ -89,9 +89,9 @@ class Comparison(Result):
     names: tuple[str, ...]
     changes: tuple[AuditChange, ...]
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Every change in words."""
-        return tuple(sentence for change in self.changes for sentence in change.seen())
+        return tuple(sentence for change in self.changes for sentence in change.in_words())
 
     def worse(self) -> list[str]:
         """The audits that are worse than the first beyond chance."""
@@ -146,7 +146,7 @@ def compare(*audits: Audit | str | os.PathLike[str], names: Sequence[str] = ()) 
     >>> from poolscope import audit
     >>> texts = [f"text number {k} about subject {k % 7}" for k in range(40)]
     >>> found = audit("builtin:wordllama", texts, queries={f"number {k}": str(k) for k in range(40)})
-    >>> compare(found, found).changes[0].gain.known
+    >>> compare(found, found).changes[0].gain.value_or_raise
     0.0
 
     """

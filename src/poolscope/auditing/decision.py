@@ -54,7 +54,7 @@ class Decision(Result):
     defects: tuple[tuple[str, str], ...] = ()
     k: int = 10
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The decision in a few short sentences."""
         values = {"k": self.k, "label": self.label, "gain": self.gain, "rescued": self.rescued, "broken": self.broken}
         values |= {"left": self.left, "queries": self.queries, "smallest": self.smallest}
@@ -93,10 +93,10 @@ def decide_first(
     if ledger is None:
         return Decision(kind="defect" if found else "untried", defects=found, k=rule.k, **repair)
     missed = len(ledger.misses())
-    proven = [trial for trial in trials if trial.proven and trial.gain.known >= rule.matters]
-    best = min(proven, key=lambda trial: (-round(trial.gain.known, 3), costs[trial.name].weight), default=None)
+    proven = [trial for trial in trials if trial.proven and trial.gain.value_or_raise >= rule.matters]
+    best = min(proven, key=lambda trial: (-round(trial.gain.value_or_raise, 3), costs[trial.name].weight), default=None)
     if best is None:  # of those with an interval, where there are any
-        best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.known), default=None)
+        best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.value_or_raise), default=None)
     common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k}
     if best is not None:
         common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}

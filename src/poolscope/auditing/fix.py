@@ -61,7 +61,7 @@ class Fix(Result):
     change: AuditChange | None = None
     unproven: int = 0
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What was written, and before and after in one line."""
         values: dict[str, Any] = {"label": self.label, "files": ", ".join(Path(name).name for name in self.files)}
         if self.change is None:

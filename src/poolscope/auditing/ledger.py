@@ -84,7 +84,7 @@ class Ledger(Result):
         found = {query for each in self.explained(names) for query in each.queries}
         return np.array([query for query in self.misses().tolist() if query not in found], dtype=np.int64)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How many queries are missed."""
         return (fill(_MISSED, {"missed": len(self.misses()), "queries": self.queries}),)
 

@@ -110,7 +110,7 @@ def _asked(request: Request) -> _Asked:
     """Texts and queries, read before anything is encoded, and what these queries can show is said."""
     asked = _read(request)
     if asked.queries is not None:
-        request.watch.told(reach_sentence(asked.queries.relevant, asked.documents, k=request.k))
+        request.watch.say(reach_sentence(asked.queries.relevant, asked.documents, k=request.k))
     return asked
 
 

@@ -69,7 +69,7 @@ class Migration(Result):
         """Texts, equal vectors, equal neighbours."""
         return {"texts": self.common, "same": self.same, "neighbours": self.neighbours, "worse": self.worse}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What would change, in words."""
         values: dict[str, Any] = {
             "common": self.common,

@@ -85,7 +85,7 @@ class Miss(Result):
     ranks: Mapping[str, float] = field(repr=False)
     inside: Inside | None = field(default=None, repr=False)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Where the relevant text is."""
         return (fill(_RANK, {"rank": self.rank}),)
 

@@ -76,7 +76,7 @@ class RunAudit(Result):
         names = ("queries", "found", "ndcg", "recall", "mrr")
         return {"run": self.run, **{name: getattr(self, name) for name in names}}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the run finds and misses, in words."""
         absent = sum(miss.rank is None for miss in self.misses)
         values = {

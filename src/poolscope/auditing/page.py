@@ -27,7 +27,7 @@ _WIDTH = 200.0  # of the drawing of an interval
 
 def audit_page(audit: Audit) -> str:
     """The page as a string. Texts are data: they are escaped, and a policy in the page forbids every request."""
-    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: -trial.gain.known)
+    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: -trial.gain.value_or_raise)
     scale = _Scale(trials)
     decision = audit.decision
     content: dict[str, Any] = {
@@ -39,7 +39,7 @@ def audit_page(audit: Audit) -> str:
         "parts": list(_parts(audit)),
         "beside": _beside(audit),
         "missed": audit.missed,
-        "decision": decision.seen(),
+        "decision": decision.in_words(),
         "kind": decision.kind,
         "command": decision.command,
         "causes": [_cause(audit, finding) for finding in audit.looked],
@@ -51,7 +51,7 @@ def audit_page(audit: Audit) -> str:
         "folded": FOLDED,
         "misses": [_miss(audit, miss) for miss in audit.misses[:MOST_MISSES]],
         "more_misses": len(audit.misses) > MOST_MISSES,
-        "threshold": None if audit.threshold is None else audit.threshold.seen(),
+        "threshold": None if audit.threshold is None else audit.threshold.in_words(),
         "notes": audit.notes,
         "facts": _facts(audit),
         "version": __version__,
@@ -159,7 +159,7 @@ class _Scale:
 
 def _ends(trial: CureTrial) -> tuple[float, ...]:
     around = trial.gain.interval
-    return (trial.gain.known,) if around is None else (around.low, around.high)
+    return (trial.gain.value_or_raise,) if around is None else (around.low, around.high)
 
 
 def _trial(audit: Audit, trial: CureTrial, scale: _Scale) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _trial(audit: Audit, trial: CureTrial, scale: _Scale) -> dict[str, Any]:
         "yardstick": trial in audit.yardsticks,
         "change": number_text(trial.gain, "signed"),
         "around": interval_text(trial.gain, "signed"),
-        "at": scale.at(trial.gain.known),
+        "at": scale.at(trial.gain.value_or_raise),
         "low": None if around is None else scale.at(around.low),
         "high": None if around is None else scale.at(around.high),
         "proven": trial.proven,
@@ -237,10 +237,10 @@ def _facts(audit: Audit) -> list[tuple[str, str]]:
 
 def gains_figure(audit: Audit) -> Any:
     """The gain of every cure and yardstick in nDCG@k with its interval (plotly)."""
-    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: trial.gain.known)
+    trials = sorted((*audit.trials, *audit.yardsticks), key=lambda trial: trial.gain.value_or_raise)
     names = [audit.labels.get(trial.name, trial.name) for trial in trials]
     ends = [_ends(trial) for trial in trials]
-    gains = [trial.gain.known for trial in trials]
+    gains = [trial.gain.value_or_raise for trial in trials]
     bars = {
         "type": "scatter",
         "mode": "markers",

@@ -75,11 +75,11 @@ class Finding(Result):
     def urgency(self) -> tuple[int, bool, int, float]:
         """For an order, the most serious first: the level, defects, the stage, what the symptom is proven to cost."""
         around = None if self.loss is None else self.loss.interval
-        costs = self.loss.known if self.loss is not None and around is not None and around.low > 0 else 0.0
+        costs = self.loss.value_or_raise if self.loss is not None and around is not None and around.low > 0 else 0.0
         place = 1 if self.level == "unchecked" else -LEVELS.index(self.level)
         return place, self.reason != "defect", STAGES.index(self.stage), -costs
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The sentence of the symptom, and the reason of the level."""
         return (self.sentence, WHY[self.reason])
 
@@ -240,9 +240,9 @@ class Audit(Result):
             said.append(fill(_KEYWORDS, {"count": len(self.ledger.rescued("keywords"))}))
         return tuple(said)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Headline and decision in words."""
-        return (*self.sentences(), *self.decision.seen())
+        return (*self.sentences(), *self.decision.in_words())
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a cause."""

@@ -107,7 +107,7 @@ def decide(
     """
     if defect:
         return Ruling("fix", "defect")
-    if any(trial.proven and trial.gain.known >= rule.matters for trial in trials):
+    if any(trial.proven and trial.gain.value_or_raise >= rule.matters for trial in trials):
         return Ruling("fix", "proven")
     if symptom is None or symptom.value is None:
         return Ruling("unchecked", "not looked at")

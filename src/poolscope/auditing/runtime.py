@@ -59,7 +59,7 @@ class RuntimeCheck(Result):
         """The level, the cosine, and what explains best."""
         return {"level": self.level, **self.match.headline()}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the server does, in words."""
         match, cause = self.match, self.match.cause
         rest = match.rest

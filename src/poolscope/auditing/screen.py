@@ -36,7 +36,7 @@ def screen(audit: Audit, *, details: bool = False) -> Iterator[Any]:
         yield from _trials(audit)
     if audit.threshold is not None and details:
         yield Text("\nScore threshold", style="bold")
-        for sentence in audit.threshold.seen():
+        for sentence in audit.threshold.in_words():
             yield Text(wrapped(sentence, _WIDTH, "  "))
     if not details:
         yield Text(f"\n{_MORE}", style="dim")
@@ -99,7 +99,7 @@ def _decision(audit: Audit) -> Iterator[Any]:
     from rich.text import Text
 
     decision = audit.decision
-    sentences = decision.seen()
+    sentences = decision.in_words()
     if not sentences:
         return
     style = LEVEL_COLOURS["fix"] if decision.kind in ("cure", "defect") else "bold"
@@ -160,7 +160,7 @@ def _trials(audit: Audit) -> Iterator[Any]:
             continue
         heads = f"{title:<{MOST_LABEL}} {f'gain in nDCG@{audit.rule.k}':<26} found, lost"
         yield Text(f"\n{heads}", style="bold")
-        for trial in sorted(trials, key=lambda each: -each.gain.known):
+        for trial in sorted(trials, key=lambda each: -each.gain.value_or_raise):
             yield Text(_line(audit.labels.get(trial.name, trial.name), trial))
 
 

@@ -264,7 +264,7 @@ class SealCheck(Result):
         """The state, and the lowest cosine."""
         return {"state": self.state, "canaries": self.count, "least": self.least}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What it is now, in words."""
         other = 0 if self.match is None else int(self.match.differ.sum())
         values = {

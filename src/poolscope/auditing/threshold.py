@@ -42,7 +42,7 @@ class ScoreThreshold(Result):
         """Does it keep most of the relevant texts?"""
         return self.recall.value is not None and self.recall.value >= WORKS
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The setting in words."""
         values = {"threshold": self.threshold, "recall": self.recall, "precision": self.precision}
         named = {**values, "false": self.false_hits, "works": WORKS}

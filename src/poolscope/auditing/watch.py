@@ -62,7 +62,7 @@ class Watch:
     def opened(self, phase: str) -> None:
         """A phase has begun: OPENING, ENCODING, a cause, or a cure."""
 
-    def told(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         """Something to know before the work begins."""
 
     def begin(self, texts: int, characters: int) -> None:
@@ -103,7 +103,7 @@ class Minutes(Watch):
         self._count, self._every = Count(), every  # seconds between two lines
         self._began = self._said = time.perf_counter()
 
-    def told(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         """A line."""
         say(sentence)
 
@@ -142,7 +142,7 @@ class Bar(Watch):
         self._phase, self._phase_began = phase, time.perf_counter()
         self._show()
 
-    def told(self, sentence: str) -> None:
+    def say(self, sentence: str) -> None:
         """A line above what is drawn, which stays."""
         if self._live is None:
             say(sentence)

@@ -86,7 +86,7 @@ class Chunks(Result):
         counts = {"chunks": len(self), "texts": self.documents, "cut": self.split, "limit": self.limit}
         return counts | {"overlap": self.overlap}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What became of the texts."""
         chunks = f"{len(self):,} chunks of at most {self.limit:,} tokens"
         return (f"{self.documents:,} texts became {chunks}; {self.split:,} of the texts were split.",)

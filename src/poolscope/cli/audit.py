@@ -282,7 +282,7 @@ def compare(
     screen = Screen(json)
     result = poolscope.compare(*audits)
     for change in result.changes:
-        for place, sentence in enumerate(change.seen()):
+        for place, sentence in enumerate(change.in_words()):
             screen.say(sentence, style="bold" if place == 0 else None)
         for title, before, after in change.levels:
             line = Text(f"  {title:<20}{LEVEL_WORDS[before]} → ")
@@ -324,7 +324,7 @@ def fix(
     screen = Screen(json)
     result = poolscope.fix(audited, output, cure=cure, into=into, dry_run=dry_run, trust=trust, progress=_watch())
     screen.say(result.does, style="bold")
-    for sentence in result.seen():
+    for sentence in result.in_words():
         screen.say(sentence)
     screen.put_result(result, json=json)
     if not dry_run:
@@ -382,7 +382,7 @@ def calibrate(
             progress=done,
             **options,
         )
-    screen.print_seen(result)
+    screen.print_in_words(result)
     made = f" (self-made from {result.self_made}s)" if result.self_made else ""
     name = result.model.rpartition("/")[2]
     screen.say(f"{name} · {result.texts:,} texts · {result.queries:,} queries{made} a run", style="dim")
@@ -465,7 +465,7 @@ def _print_check(result: RuntimeCheck, screen: Screen) -> None:
     from poolscope.show.verdicts import LEVEL_COLOURS
 
     match = result.match
-    for place, sentence in enumerate(result.seen()):
+    for place, sentence in enumerate(result.in_words()):
         screen.say(sentence, style=LEVEL_COLOURS[result.level] if place == 0 else None)
     screen.say(
         f"{result.runtime['url']} beside {match.model} · {match.texts} probes of dimension {match.dimension} · "

@@ -97,7 +97,7 @@ def _measure_pairs(model: str, screen: Screen, options: dict[str, Any], *, detai
     encoder, chosen = opened_model(model, options), fine_pairs()
     with encoding_progress(len(chosen) * (2 + len(CONTROLS))) as progress:
         result = poolscope.fine_grained(encoder, chosen, progress=progress)
-    screen.print_seen(result)
+    screen.print_in_words(result)
     screen.print(f"{result.model} · {result.sentences} sentences", style="dim")
     against = ["against"] if details else []
     headings = ("change", *against, "by the mean", "by the tokens", "tokens − mean")
@@ -137,7 +137,7 @@ def _read(texts: str | None, queries: str | None, columns: str | None, reading: 
 
 def print_result(result: PoolingCost, task: RetrievalTask, screen: Screen, *, details: bool) -> None:
     """What is seen in words, and one table: the mean and what is added to it, or with `details` every way."""
-    screen.print_seen(result)
+    screen.print_in_words(result)
     screen.print(f"{result.model} · {result.texts:,} texts · {result.queries:,} queries", style="dim")
     screen.print_notes(task.notes)
     headings = [result.cost.metric, "gain over the mean", "found", "kB"]

@@ -29,7 +29,7 @@ def inspect(
     """
     screen = Screen(json)
     result = poolscope.inspect_model(model, role=role, revision=revision, allow_pickle=allow_pickle)
-    for sentence in result.seen():
+    for sentence in result.in_words():
         screen.say(sentence)
     screen.print_rows(
         ["topic", "level", "what was seen"],

@@ -286,7 +286,7 @@ _NARROW: dict[str, Any] = {"show_edge": False, "padding": (0, 1, 0, 0)}  # the l
 
 def print_report(report: LengthReport, screen: Screen) -> None:
     """Print the sentences and the profile; with --details the other measurements, most telling first."""
-    screen.print_seen(report)
+    screen.print_in_words(report)
     _print_profile(report.profile, screen)
     if not screen.details:
         screen.name_details()
@@ -374,7 +374,7 @@ def _print_mechanism(mechanism: LengthMechanism, screen: Screen) -> None:
             "limit of it · above it: how often that fails · ‖PX‖²/n: how far tokens are from their mean · words: "
             "cosine of plain averages of input embeddings."
         )
-    for sentence in mechanism.seen():
+    for sentence in mechanism.in_words():
         screen.say(sentence)
 
 
@@ -392,7 +392,7 @@ def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
     screen.print_rows(("tokens", "whole", "averaged", "in place", "whole − averaged"), rows, **_NARROW)
     if any(row.beyond for row in nulls.averaging):
         screen.print(f"* beyond the limit of {nulls.limit} tokens", style="dim")
-    for sentence in nulls.seen():
+    for sentence in nulls.in_words():
         screen.say(sentence)
 
 

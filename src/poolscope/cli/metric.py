@@ -70,8 +70,8 @@ def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
     """What is seen in words, the numbers below each other, and the first rows of the table, texts by their ids."""
     from poolscope.show.notebook import heading, is_numeric, shown_columns
 
-    screen.print_seen(result)
-    told = result.told()
+    screen.print_in_words(result)
+    told = result.summary_rows()
     width = max(len(words) for words, _ in told) if told else 0
     for words, number in told:
         screen.say(f"{words:<{width}}  {number}", hanging=" " * (width + 2))

@@ -32,7 +32,7 @@ def migrate(
         raise InputError(f"--fail-on {fail_on} is not known. Choose worse.")
     screen = Screen(json)
     result = poolscope.migrate(old, new, texts, queries=queries, old_model=old_model, new_model=new_model, k=top)
-    screen.print_seen(result)
+    screen.print_in_words(result)
     screen.say(f"{result.old} → {result.new}", style="dim")
     screen.put_result(result, json=json)
     if fail_on is not None and result.worse:

@@ -32,7 +32,7 @@ def misses(
         raise InputError(f"--fail-below {fail_below} is no share. Choose a number from 0 to 1.")
     screen = Screen(json)
     result = poolscope.audit_run(run, queries, texts, k=top)
-    screen.print_seen(result)
+    screen.print_in_words(result)
     if result.misses:
         table = Table(box=None, header_style="bold")
         for name in ("query", "relevant", "rank", "first instead"):

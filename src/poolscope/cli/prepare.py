@@ -201,7 +201,7 @@ def verify(
     """
     screen = Screen(json, soft_wrap=True)
     checked = poolscope.verify(path)
-    screen.print(checked.seen()[0])
+    screen.print(checked.in_words()[0])
     for file in sorted(checked.files, key=lambda file: file.state == "ok"):  # what is wrong stands first
         screen.say(f"{file.state:<9}  {file.name}  {file.words}", hanging=" " * 11)
     if json is not None:

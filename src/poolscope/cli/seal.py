@@ -61,7 +61,7 @@ def check(
     screen = Screen(json)
     endpoint = {} if server_model is None else {"model": server_model}
     result = poolscope.check(sealed, target, texts, endpoint=endpoint)
-    for place, sentence in enumerate(result.seen()):
+    for place, sentence in enumerate(result.in_words()):
         screen.say(sentence, style=("bold green" if result.state == "same" else "bold red") if place == 0 else None)
     screen.say(f"{result.source} · exit code {result.exit_code}", style="dim")
     screen.put_result(result, json=json, table=table)

@@ -73,7 +73,7 @@ def shrink(
             progress=progress,
             **options,
         )
-    screen.print_seen(result)
+    screen.print_in_words(result)
     screen.print(f"{result.model} · {result.texts:,} texts · {result.queries:,} queries", style="dim")
     screen.print_notes(task.notes)
     rows = [

@@ -127,7 +127,7 @@ def socm(
     alike = None if named else _confused(described, reading["seed"])
     names = None if described.vocabulary is None else described.vocabulary.names
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
-    screen.print_seen(*(() if alike is None else (alike,)), result)
+    screen.print_in_words(*(() if alike is None else (alike,)), result)
     if details:
         _print_result(result, screen, threshold=threshold)
     if alike is None:
@@ -337,14 +337,16 @@ def _print_shares(alike: Confusion, screen: Screen) -> None:
         grid.add_row("clouds differ", f"unchecked: {len(alike)} such pairs are too few")
     else:
         drawn = f", {len(alike):,} of them measured" if len(alike) < alike.count else ""
-        grid.add_row("d_Σ", f"{alike.d_sigma.known:.4f}  by chance {alike.d_sigma.floor:.4f}{drawn}")
+        grid.add_row("d_Σ", f"{alike.d_sigma.value_or_raise:.4f}  by chance {alike.d_sigma.floor:.4f}{drawn}")
         if (beyond := alike.excess.interval) is not None:
             grid.add_row(
-                "", f"{alike.excess.known:.4f} {beyond} beyond chance, {beyond.level:.0%} for {beyond.answers}"
+                "", f"{alike.excess.value_or_raise:.4f} {beyond} beyond chance, {beyond.level:.0%} for {beyond.answers}"
             )
         share, ends = alike.differing, alike.differing.interval
         around = "" if ends is None else f" [{ends.low:.1%}, {ends.high:.1%}]"
-        grid.add_row("clouds differ", f"in {share.known:.1%}{around} of these pairs (p ≤ 0.05; by chance 5.0%)")
+        grid.add_row(
+            "clouds differ", f"in {share.value_or_raise:.1%}{around} of these pairs (p ≤ 0.05; by chance 5.0%)"
+        )
     screen.print(grid)
 
 
@@ -477,7 +479,7 @@ def _matches(
         raise InputError(f"--layer {layer}: --query searches by the layer that is pooled. Leave one of them out.")
     screen, encoder = Screen(json), opened_model(model, options)
     found = [poolscope.token_matches(encoder, query, text) for text in texts]
-    for sentence in lead_words(*found) if len(found) > 1 else found[0].seen():
+    for sentence in lead_words(*found) if len(found) > 1 else found[0].in_words():
         screen.say(sentence)
     screen.print(encoder.card.name, style="dim")
     for each, place in zip(found, ("First text", "Second text"), strict=False):
@@ -567,7 +569,7 @@ def _print_pair(
     lines.append(
         f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
     )
-    lines += chance.seen()
+    lines += chance.in_words()
     if projection.above_trace:
         lines.append(
             f"  tr Σ {projection.traces[0]:.2f} and {projection.traces[1]:.2f}: above 2, d_Σ and SOCM may "

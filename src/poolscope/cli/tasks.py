@@ -280,7 +280,7 @@ def _before_and_after(
     before = poolscope.evaluate(poolscope.Repair().apply(encoder), task)
     after = None if repair is None else poolscope.evaluate(repair.apply(encoder), task)
     difference = None if after is None else poolscope.compare_scores(before, after)
-    for sentence in (*before.seen(), *(() if difference is None else difference.seen())):
+    for sentence in (*before.in_words(), *(() if difference is None else difference.in_words())):
         screen.say(sentence)
     screen.print(f"{encoder.card.name} · {task.name}")
     screen.print_notes(before.notes)

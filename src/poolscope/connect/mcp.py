@@ -89,7 +89,7 @@ def audit_texts(
         "search": list(result.sentences()),
         "causes": [_finding(finding) for finding in result.looked],
         "not_looked_at": [finding.cause for finding in result.unlooked],
-        "decision": list(result.decision.seen()),
+        "decision": list(result.decision.in_words()),
         "missed": [{"number": miss.number, "query": _short(miss.query)} for miss in result.misses[:_ROWS]],
     }
 
@@ -134,7 +134,7 @@ def pooling_cost(texts: str, queries: str, model: str = arguments.MODEL, limit: 
     result = poolscope.pooling_cost(model, query_task(texts, queries, limit=limit or None))
     change = result.cost.change
     return {
-        "sentences": list(result.seen()),
+        "sentences": list(result.in_words()),
         "gain": change.value,
         "interval": None if change.interval is None else [change.interval.low, change.interval.high],
         "queries": result.queries,
@@ -151,7 +151,7 @@ def check_seal(seal: str, target: str | None = None) -> dict[str, Any]:
     return {
         "state": found.state,
         "exit_code": found.exit_code,
-        "sentences": list(found.seen()),
+        "sentences": list(found.in_words()),
         "canaries": found.count,
         "missing": found.missing,
         "lowest_cosine": found.least,
@@ -195,7 +195,7 @@ def check_runtime(url: str, reference: str, model: str | None = None) -> dict[st
     check = poolscope.check_runtime(url, reference, model=model)
     return {
         "level": check.level,
-        "sentences": list(check.seen()),
+        "sentences": list(check.in_words()),
         "notes": list(check.notes),
         "causes": check.match.rows()[:6],
     }
@@ -214,7 +214,7 @@ def explain_pair(first: str, second: str, model: str = arguments.MODEL) -> dict[
         "d_sigma_floor": dealt["floor"],
         "d_sigma_range": [dealt["low"], dealt["high"]],
         "p": dealt["p"],
-        "sentence": f"The means of the two texts have a cosine of {cosine:.3f}. {chance.seen()[0]}",
+        "sentence": f"The means of the two texts have a cosine of {cosine:.3f}. {chance.in_words()[0]}",
     }
 
 

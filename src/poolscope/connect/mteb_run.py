@@ -53,7 +53,7 @@ class BenchmarkScores(Result):
             rows.append({"model": model, "tasks": len(own), "mean_of_tasks": by_task, "mean_of_types": by_type})
         return rows
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Where the results are, and which tasks gave none."""
         counted = f"{len(self.scores)} scores of {len(self.means())} models are in {self.output}."
         return (counted, *(f"{sentence}." for sentence in self.failed[:3]))
@@ -152,7 +152,7 @@ def mteb(
     with folder_to_write(output):
         result = run_benchmark(named, tasks, output, benchmark=benchmark, say=tell, **options)
     screen = Screen(json)
-    screen.print_seen(result)
+    screen.print_in_words(result)
     rows = [
         (row["model"], str(row["tasks"]), f"{row['mean_of_tasks']:.2f}", f"{row['mean_of_types']:.2f}")
         for row in result.means()

@@ -80,7 +80,7 @@ class Inspection(Result):
         counts: dict[str, int] = {level: sum(entry.level == level for entry in self.entries) for level in LEVELS}
         return {"kind": self.kind, **counts}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What was found, in one sentence."""
         count = self.headline()
         if count["refused"]:

@@ -60,7 +60,7 @@ class PoolingReport(Result):
             pooling = (*self._pooling_notes(), *self._after_notes())
         return (*pooling, *self._prompt_notes(), *self._length_notes(cut))
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The report in sentences."""
         return self.notes()
 
@@ -229,7 +229,7 @@ class TruncationReport(Result):
         more = len(self.identical_ids) - len(shown)
         return "; ".join(shown) + (f"; and {more:,} more group{'s' if more > 1 else ''}" if more else "")
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The report in sentences."""
         return self.notes()
 

@@ -65,7 +65,7 @@ class FineGrained(Result):
         whole = self[ALL, ALL]
         return {"sentences": self.sentences, "by_mean": whole.by_mean, "by_tokens": whole.by_tokens}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How often the mean and the tokens tell the two apart, and that the sentences are made by rule."""
         whole = self[ALL, ALL]
         mean, tokens = (side.value or 0.0 for side in (whole.by_mean, whole.by_tokens))

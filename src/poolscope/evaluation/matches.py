@@ -91,7 +91,7 @@ class TokenMatches(Result):
         counted = sum(match.counts for match in self.matches)
         return {"maxsim": self.maxsim, "cosine": self.cosine, "query_tokens": counted, "text_tokens": len(self.tokens)}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Both scores, and the token whose match the mean loses most of."""
         best = self.strongest
         return (

@@ -76,7 +76,7 @@ class CureTrial(Result):
     p: float
     smallest: float
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the cure changes."""
         change = f"{self.name}: the mean changes from {self.before:.3f} to {self.after:.3f}, {self.gain}."
         return (change, f"{len(self.rescued)} queries more are found, {len(self.broken)} lost.")

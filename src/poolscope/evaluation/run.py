@@ -246,7 +246,7 @@ class BestLayer(Result):
     scores: tuple[LayerScore, ...] = field(repr=False)
     provenance: Mapping[str, Any] = origin()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What may be said of the best layer."""
         return (self.sentence,)
 

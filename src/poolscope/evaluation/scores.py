@@ -77,7 +77,7 @@ class Evaluation(Result):
         numbers = {"task": self.task, "metric": self.metric, "score": self.score, self.unit: len(self.observations)}
         return numbers if self.searched is None else {**numbers, "documents": self.searched}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The score, and how many units have all of it or nothing."""
         told = f"The model scores {self.value:.3f} on {self.task}, by {self.metric}."
         if self.statistic != "mean":
@@ -186,7 +186,7 @@ class Difference(Result):
         seen = f"; the smallest gain {units} could have shown is {smallest:.3f}" if np.isfinite(smallest) else ""
         return f"{self.shortage() or 'no difference that can be told from chance'}{seen}"
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
         return (f"The {self.metric} changes by {signed(self.mean)}: {self.meaning()}.",)
 
@@ -440,7 +440,7 @@ class Trial(Result):
             }
         return row
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What came of it."""
         return (self.sentence[:1].upper() + self.sentence[1:],)
 
@@ -473,7 +473,7 @@ class Trial(Result):
 
     def advice(self, least: float) -> str:
         """What came of it, and where a gain of `least` could not have been seen, that."""
-        return f"{self.seen()[0]} {self.reach(least)}".rstrip()
+        return f"{self.in_words()[0]} {self.reach(least)}".rstrip()
 
     def numbers(self, name: str) -> dict[str, Any]:
         """The difference under a name, with its interval."""

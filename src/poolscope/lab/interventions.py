@@ -248,7 +248,7 @@ class InterveneResult(Result):
         """How many interventions, texts and queries."""
         return {"interventions": len(self.effects), "texts": self.texts, "queries": self.queries}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the untouched clouds, on quantities that cannot change, and on the largest change."""
         most = max(self.effects, key=lambda effect: abs(effect.socm.after - effect.socm.before))
         lines = [

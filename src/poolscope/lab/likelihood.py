@@ -62,9 +62,11 @@ class ContextLikelihood(Result):
     values: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Log-likelihood gained from the context, full and compressed, in words."""
-        gain = f"{self.gain.known:.2f} nats a token" if self.gain.value is not None else "nothing that is known"
+        gain = (
+            f"{self.gain.value_or_raise:.2f} nats a token" if self.gain.value is not None else "nothing that is known"
+        )
         told = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
         if self.ratios and self.ratios[0].kept.value is not None:
             first = self.ratios[0]

@@ -20,7 +20,7 @@ def mixed_slope(values: Array, outcome: Array, *, level: float = 0.95) -> Estima
 
     >>> rows, columns = np.mgrid[:5, :4].astype(float)
     >>> wave = np.cos(3 * rows + 5 * columns)
-    >>> round(mixed_slope(wave, 2 * wave + rows - 3 * columns + 0.01 * np.sin(7 * rows * columns)).known, 2)
+    >>> round(mixed_slope(wave, 2 * wave + rows - 3 * columns + 0.01 * np.sin(7 * rows * columns)).value_or_raise, 2)
     2.0
     """
     rows, columns = values.shape

@@ -46,9 +46,9 @@ class NormAblation(Result):
             shares.setdefault(row["replacement"], {})[row["layer"]] = Estimate(row["mean_share"])
         return shares
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the norms do to the direction that all tokens share, in the last layer."""
-        last = [f"{share[max(share)].known:.0%} ({name})" for name, share in self._shares().items()]
+        last = [f"{share[max(share)].value_or_raise:.0%} ({name})" for name, share in self._shares().items()]
         return (f"In the last layer a direction of all tokens holds of their squared length: {', '.join(last)}.",)
 
     def figure(self) -> Any:

@@ -127,7 +127,7 @@ class CostPrediction(Result):
             "corpora": len(self.corpora),
         }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the cost and on its predictors."""
         costs = np.array([cell.cost for cell in self.cells])
         above = sum(cell.low > 0 for cell in self.cells)

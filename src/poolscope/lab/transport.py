@@ -71,7 +71,7 @@ class TransportResult(Result):
         last = self.layers[-1]
         return {"texts": self.texts, "pairs": self.pairs, "layer": last.layer, "two_moments": last.two_moments}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What means and two moments see of the exact distance, in the last layer."""
         last = self.layers[-1]
         if last.means.value is None or last.two_moments.value is None:

@@ -108,7 +108,7 @@ class WindowsResult(Result):
         """The numbers of one ratio."""
         return next(row for row in self.ratios if row.ratio == ratio)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the shortest windows, on the longest ones that lose little, and on the first token."""
         first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
         chance = "" if first.lost.floor is None else f", {first.lost.floor:.1%} in random order"
@@ -120,8 +120,8 @@ class WindowsResult(Result):
         if (self.first_share.value or 0) > 0.5:
             without = ", ".join(f"{row.without_first.percent()} at {row.ratio}" for row in self.ratios)
             told.append(
-                f"The first token of a text makes {self.first_share.known:.0%} of the variance (a sink) and decides "
-                f"that. Without it windows lose {without}."
+                f"The first token of a text makes {self.first_share.value_or_raise:.0%} of the variance (a sink) and "
+                f"decides that. Without it windows lose {without}."
             )
         if self.single:
             told.append(f"{self.single:,} texts have a single token, which loses nothing.")
@@ -401,12 +401,14 @@ def finish_windows(
 
 
 def _upper(estimate: Estimate) -> float:
-    return estimate.known if estimate.interval is None else estimate.interval.high
+    return estimate.value_or_raise if estimate.interval is None else estimate.interval.high
 
 
 def _row(moments: WindowMoments, column: int, between: Mapping[str, Estimate]) -> WindowRatio:
     lost, saved = moments.lost, moments.saved
-    chance = {kind: lost.estimate((kind, column)).known for kind in (_SHUFFLED, _SECOND_SHUFFLED, _ADAPTIVE_SHUFFLED)}
+    chance = {
+        kind: lost.estimate((kind, column)).value_or_raise for kind in (_SHUFFLED, _SECOND_SHUFFLED, _ADAPTIVE_SHUFFLED)
+    }
     plain = chance[_SHUFFLED]
     return WindowRatio(
         ratio=moments.ratios[column],

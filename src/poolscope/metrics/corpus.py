@@ -59,13 +59,13 @@ class CorpusSummary(Result):
         "repeated": "share of texts that repeat another",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How long the texts are, and what was lost."""
         lines = [f"Half of the {self.texts:,} texts have {self.quantile(0.5):,} tokens or fewer."]
         if self.tokens_cut:
             share = self.tokens_cut / (self.tokens + self.tokens_cut)
             lines.append(
-                f"{self.truncated.known:.0%} of the texts are truncated: the model never reads "
+                f"{self.truncated.value_or_raise:.0%} of the texts are truncated: the model never reads "
                 f"{self.tokens_cut:,} tokens ({share:.0%} of all)."
             )
         else:

@@ -112,7 +112,7 @@ class HubResult(Result):
         "duplicate_cosine": "cosine of duplicates at least",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How often the first hub is found, how many texts never are, and what stands twice."""
         if self.largest.value is None or self.antihubs.value is None:
             return ()
@@ -208,7 +208,7 @@ def hubs(
     if of_queries is not None and len(of_queries) < FEWEST_QUERIES:
         skewed = replace(skewed, no_interval=too_few(len(of_queries), "queries", FEWEST_QUERIES))
     elif without is not None:
-        skewed = replace(skewed, interval=leave_one_out_interval(skewed.known, without))
+        skewed = replace(skewed, interval=leave_one_out_interval(skewed.value_or_raise, without))
     documents = None if groups is None else np.array(checked_groups(groups, np.shape(vectors)[0]))[positions]
     skewed = not_by_documents(skewed, chosen_units(len(unit), documents))
     most_times = len(unit) - 1 if of_queries is None else len(of_queries)
@@ -450,7 +450,7 @@ class Neighbourhood(Result):
         "parts": "parts of the graph of neighbours",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How well the nearest stands out, and what lies apart."""
         if self.contrast.value is None:
             return ()
@@ -579,7 +579,7 @@ def _floor(unit: NDArray[np.float32], k: int) -> tuple[Array, float, float, floa
     """Distances to the nearest, contrast, share of outliers and share apart, of vectors with nothing to find."""
     nearest, part = _neighbours(unit, k)
     near, apart = nearest.distances[:, 0], float((part != np.bincount(part).argmax()).mean())
-    return near, _contrast(unit, nearest).known, float(_far(near).mean()), apart
+    return near, _contrast(unit, nearest).value_or_raise, float(_far(near).mean()), apart
 
 
 def _far(near: Array) -> NDArray[np.bool_]:

@@ -85,7 +85,7 @@ class OneSpace(Result):
         order = np.argsort(-self.probabilities, kind="stable")
         return self.positions[order[self.probabilities[order] > 0.5]]
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The share of vectors of another origin."""
         if self.other.value is None:
             return ("The words of these texts do not predict their vectors well enough to tell whose they are.",)

@@ -83,16 +83,15 @@ class QueryScores(Result):
 
     shown_rows = 0
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the scores of relevant and irrelevant texts, and on a score threshold between them."""
-        means = f"{self.relevant.known:.2f} on average against relevant texts"
-        threshold = (
-            f"A score threshold of {score_text(self.cut_off.known)} lets through {self.share} of the irrelevant texts"
-        )
+        means = f"{self.relevant.value_or_raise:.2f} on average against relevant texts"
+        cut_off = score_text(self.cut_off.value_or_raise)
+        threshold = f"A score threshold of {cut_off} lets through {self.share} of the irrelevant texts"
         return (
-            f"Queries score {means} and {self.wrong.known:.2f} against irrelevant ones.",
-            f"{threshold} and {self.recall.known:.0%} of the relevant ones.",
-            f"{self.precision.known:.0%} of what it lets through is relevant.",
+            f"Queries score {means} and {self.wrong.value_or_raise:.2f} against irrelevant ones.",
+            f"{threshold} and {self.recall.value_or_raise:.0%} of the relevant ones.",
+            f"{self.precision.value_or_raise:.0%} of what it lets through is relevant.",
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -109,7 +108,7 @@ class QueryScores(Result):
             lines.append(curve(self.edges[:-1], density, name, colour, shape="hv", fill="tozeroy"))
         title = "What queries score with the texts that answer them, and with others"
         figure = panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
-        cut_off = self.cut_off.known
+        cut_off = self.cut_off.value_or_raise
         figure.add_vline(cut_off, line={"color": COLOURS[1]}, annotation_text=f"threshold {cut_off:.3f}")
         return figure
 
@@ -295,10 +294,10 @@ def _as_recall(precision: Estimate, recall: Estimate) -> Estimate:
     pass, the jackknife alone, which knows no other queries, held the truth in 84 %.
     """
     own, other = precision.interval, recall.interval
-    if own is None or other is None or not precision.known or not recall.known:
+    if own is None or other is None or not precision.value_or_raise or not recall.value_or_raise:
         return precision
-    scaled = precision.known * np.array([other.low, other.high]) / recall.known
-    low, high = (scaled / (scaled + 1 - precision.known)).tolist()
+    scaled = precision.value_or_raise * np.array([other.low, other.high]) / recall.value_or_raise
+    low, high = (scaled / (scaled + 1 - precision.value_or_raise)).tolist()
     method = f"{own.method}, no narrower than by the recall"
     return replace(precision, interval=replace(own, low=min(own.low, low), high=max(own.high, high), method=method))
 
@@ -358,12 +357,12 @@ class SearchRecall(Result):
     def reaching(self, target: float = TARGET) -> SettingRecall | None:
         """The cheapest value that reaches a recall; None where none does."""
         ladder = sorted((row for row in self.settings if row.value is not None), key=lambda row: row.value or 0)
-        return next((row for row in ladder if row.recall.known >= target), None)
+        return next((row for row in ladder if row.recall.value_or_raise >= target), None)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the recall of the search, and on the setting that reaches enough."""
-        told = [f"The search ({self.kind}) finds {self.in_use.recall.known:.1%} of the {self.k} nearest."]
-        if self.in_use.recall.known < TARGET and (enough := self.reaching()) is not None:
+        told = [f"The search ({self.kind}) finds {self.in_use.recall.value_or_raise:.1%} of the {self.k} nearest."]
+        if self.in_use.recall.value_or_raise < TARGET and (enough := self.reaching()) is not None:
             told.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")
         return tuple(told)
 
@@ -460,7 +459,7 @@ def search_recall(
             [shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)]
         )
         rows.append(SettingRecall(value, share_estimate(reached)))
-        if rows[-1].recall.known >= until:
+        if rows[-1].recall.value_or_raise >= until:
             break
     return SearchRecall(
         kind=kind,

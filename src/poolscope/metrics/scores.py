@@ -59,7 +59,7 @@ class Cone(Result):
     shown_rows = 0
     field_words: ClassVar[Mapping[str, str]] = {"mean_norm": "length of the mean"}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What two texts have in common."""
         if self.mean_cosine.value is None:
             return ()
@@ -205,7 +205,7 @@ class ScoreDistribution(Result):
         "others_below": "threshold of unrelated pairs",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Sentences on the score of an unrelated pair, and on the score that few of them reach."""
         pairs = "random texts" if self.documents is None else "texts of different documents"
         if self.mean.value is None or self.cut_off.value is None:
@@ -470,7 +470,7 @@ def scores_figure(*results: ScoreDistribution, names: Sequence[str] = ("unrelate
         density = result.counts / result.pairs / np.diff(result.edges)
         look: dict[str, Any] = {"shape": "hv", "fill": "tozeroy", "hovertemplate": "cosine %{x:.3f}<extra></extra>"}
         lines.append(curve(result.edges[:-1], density, short_name(name), colour, **look))
-        top, mean, cut_off = float(density.max()), result.mean.known, result.cut_off.known
+        top, mean, cut_off = float(density.max()), result.mean.value_or_raise, result.cut_off.value_or_raise
         lines.append(_upright(mean, top, colour, "dot", f"mean {mean:.3f}"))
         lines.append(_upright(cut_off, top, colour, "solid", f"threshold {cut_off:.3f}"))
     isotropic = results[0].cut_off.floor if len(results) == 1 else None

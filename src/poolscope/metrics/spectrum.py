@@ -60,7 +60,7 @@ class Spectrum(Result):
     @property
     def used(self) -> float:
         """The effective rank as a share of that of vectors without a preferred direction."""
-        return self.effective_rank.known / (self.effective_rank.floor or 1.0)
+        return self.effective_rank.value_or_raise / (self.effective_rank.floor or 1.0)
 
     def derived(self) -> dict[str, Any]:
         """The share of the room that is used."""
@@ -72,7 +72,7 @@ class Spectrum(Result):
         "kept": "neighbours kept without it",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How many directions are in use, and what the largest dimension does."""
         rank, share, kept = self.effective_rank, self.largest_share.value, self.kept.value
         if rank.value is None or share is None or kept is None:
@@ -307,7 +307,7 @@ class Norms(Result):
         "long_among": "longest tenth among them, over cosine",
     }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Whether the distance matters."""
         if self.normalised:
             return ("All vectors have one length, so that every distance finds the same neighbours.",)

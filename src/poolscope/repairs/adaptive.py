@@ -333,7 +333,7 @@ class StorageComparison(Result):
     ways: tuple[StoredWay, ...] = field(repr=False)
     provenance: Mapping[str, Any] = origin()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Whether any way finds more than one mean a text."""
         better = [way.name for way in self.ways if way.gain is not None and way.gain.proves_gain]
         found = (

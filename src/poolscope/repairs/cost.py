@@ -122,7 +122,7 @@ class PoolingCost(Result):
         """Queries that the mean misses."""
         return self.queries - self.ways[0].found
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What keeping the tokens changes, what that allows to say, and what becomes of the queries that miss."""
         way, change = self.kept, self.cost
         smallest = change.smallest_gain()

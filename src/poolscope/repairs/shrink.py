@@ -144,7 +144,7 @@ class Shrinkage(Result):
             "bytes": self.whole_bytes if free is None else free.kept_bytes,
         }
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Which step is free here, and what the smallest one costs."""
         whole = f"Whole vectors take {self.whole_bytes:,} bytes a text and score nDCG@{self.k} {self.ndcg:.3f}."
         kept, searched = self.free(kept=True), self.free()
@@ -243,7 +243,7 @@ def gain_text(trial: CureTrial) -> str:
     """A gain with its interval, such as "−0.012 [−0.020, −0.004]"."""
     around = trial.gain.interval
     ends = "" if around is None else f" [{around.low:+.3f}, {around.high:+.3f}]"
-    return f"{trial.gain.known:+z.3f}{ends}".replace("-", "−")
+    return f"{trial.gain.value_or_raise:+z.3f}{ends}".replace("-", "−")
 
 
 def _told(begin: str, step: ShrinkStep, size: int, whole: int) -> str:

@@ -82,11 +82,11 @@ class TuneResult(Result):
             return "nothing was tried"
         return "nothing to repair" if self.verdict.level == "ok" else "too few to tell"
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The verdict, in its own words."""
         return (self.verdict.sentence,)
 
-    def told(self) -> list[tuple[str, str]]:
+    def summary_rows(self) -> list[tuple[str, str]]:
         """Rows of the headline: the repairs that were tried, and the texts."""
         return [("model", self.model), ("verdict", self.verdict.level), ("candidates", f"{len(self.trials):,}")]
 

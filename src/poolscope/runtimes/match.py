@@ -180,7 +180,7 @@ class RuntimeMatch(Result):
         best = self.best or self.own
         return {"model": self.model, "texts": self.texts, "cosine": self.own.cosine, "best": best.name}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How near the vectors are to the model, and what explains them better."""
         told = f"The vectors have a mean cosine of {self.own.mean:.4f} with those of {self.model} as it declares itself"
         best = self.best

@@ -109,7 +109,7 @@ class RowMatches(Result):
         found = (self.codes == MOVED) & (self.places >= 0)
         return dict(zip(self.rows_of[found].tolist(), self.places[found].tolist(), strict=True))
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How many rows are of each kind, and how rows moved."""
         counts = np.bincount(self.codes, minlength=len(KINDS))
         kinds = ", ".join(f"{counts[code]:,} {_WORDS[code]}" for code in range(len(KINDS)) if counts[code])

@@ -75,9 +75,9 @@ class Screen(Console):
             else:
                 self._waiting.append((note, indent))
 
-    def print_seen(self, *results: Result) -> None:
+    def print_in_words(self, *results: Result) -> None:
         """What the numbers of results say in plain words; then what waited for it."""
-        for sentence in (sentence for result in results for sentence in result.seen()):
+        for sentence in (sentence for result in results for sentence in result.in_words()):
             self.say(sentence)
         self.release()
 

@@ -140,9 +140,9 @@ def test_every_fault_of_an_index_is_told(store, tmp_path, encoder, rows):
     assert result["index"].level == "fix"
     server = result["server"]
     assert server.level == "fix"
-    assert server.number.known == pytest.approx(1 - CHANGE / COUNT, abs=0.1)
+    assert server.number.value_or_raise == pytest.approx(1 - CHANGE / COUNT, abs=0.1)
     recall = result["recall"]
     if setting in (None, "exact"):
         assert recall.reason == "not looked at"
     else:
-        assert recall.number.known < 0.2
+        assert recall.number.value_or_raise < 0.2

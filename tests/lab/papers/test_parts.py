@@ -48,7 +48,7 @@ def test_changes_of_all_parts_add_up_to_that_of_the_layers(encoder):
             layers = text.layers
             whole.append((high_over_low(layers[-1].X) - high_over_low(layers[0].H)) / len(layers))
             lengths.append(len(layers[0].H))
-    slopes = {row["part"]: row["slope"].known for row in rows if "slope" in row}
+    slopes = {row["part"]: row["slope"].value_or_raise for row in rows if "slope" in row}
     assert sum(slopes.values()) == pytest.approx(np.polyfit(np.log2(lengths), whole, 1)[0], abs=1e-6)
 
 
@@ -60,11 +60,11 @@ def test_pairs_by_length(encoder):
         unit([np.mean(cloud, axis=0) for cloud in encoder.encode(side)[-1]]) for side in (TEXTS[:20], TEXTS[20:])
     )
     cosines = (first * second).sum(axis=1)
-    related = [row["cosine"].known for row in rows if row.get("pairs") == "Related"]
+    related = [row["cosine"].value_or_raise for row in rows if row.get("pairs") == "Related"]
     assert len(related) == 1  # too few texts for two bins
     assert related[0] == pytest.approx(cosines[gold >= np.quantile(gold, 0.8)].mean(), abs=1e-5)
     strange = (first * np.roll(second, 1, axis=0)).sum(axis=1)
-    won = [row["strangers_win"].known for row in rows if "strangers_win" in row]
+    won = [row["strangers_win"].value_or_raise for row in rows if "strangers_win" in row]
     assert won[0] == pytest.approx((strange > np.median(cosines[gold >= np.quantile(gold, 0.8)])).mean())
 
 
@@ -81,7 +81,7 @@ def test_a_text_has_no_part_in_its_centre(encoder):
         others = [i for i in range(40) if i != k and labels[i] == labels[k]]
         cosines.append(unit(units[others].mean(axis=0)) @ units[k])
     shortest = lengths <= np.quantile(lengths, 0.2)
-    assert own[0]["cosine"].known == pytest.approx(np.array(cosines)[shortest].mean(), abs=1e-5)
+    assert own[0]["cosine"].value_or_raise == pytest.approx(np.array(cosines)[shortest].mean(), abs=1e-5)
 
 
 def test_a_child_is_set_beside_its_backbone():
@@ -104,7 +104,7 @@ def test_the_eigenvalues_of_causal_attention_are_its_diagonal(tmp_path):
         for text in batch.texts():
             diagonals = [np.sort(np.diag(head))[:-1].max() for head in np.asarray(text.layers[0].A, dtype=np.float64)]
             second.append(np.mean(diagonals))
-    assert row["second_eigenvalue"].known == pytest.approx(np.mean(second), abs=1e-5)
+    assert row["second_eigenvalue"].value_or_raise == pytest.approx(np.mean(second), abs=1e-5)
 
 
 def test_poolings_that_are_no_mean(encoder):
@@ -117,7 +117,7 @@ def test_poolings_that_are_no_mean(encoder):
             (1 - ((vectors[i] - vectors[j]) ** 2).sum() / 4) * socm_pair(clouds[i], clouds[j]).covariance_distance
             for i, j in pairs
         ]
-        assert rows[name]["socm"].known == pytest.approx(np.mean(values), abs=1e-6)
+        assert rows[name]["socm"].value_or_raise == pytest.approx(np.mean(values), abs=1e-6)
     assert 0 <= rows["attention"]["d_mu"] <= 1
 
 
@@ -125,7 +125,7 @@ def test_random_directions_keep_means_and_traces(encoder):
     rows = {
         row["control"]: row for row in beyond.controls(material(encoder, read_texts(TEXTS[:12]))).rows if "socm" in row
     }
-    turned, plain = (rows[name]["socm"].known for name in ("directions at random", "as it is"))
+    turned, plain = (rows[name]["socm"].value_or_raise for name in ("directions at random", "as it is"))
     assert turned > plain  # random directions share nothing, so the covariances are further apart
 
 
@@ -133,7 +133,7 @@ def test_exact_and_gaussian_transport_are_timed_side_by_side(encoder):
     *pairs, summary = beyond.exact_and_gaussian(material(encoder, read_texts(TEXTS[:8]))).rows
     assert len(pairs) == 28
     assert all(row["gaussian"] <= row["exact"] * (1 + 1e-9) for row in pairs)
-    assert summary["times_as_long"].known > 0
+    assert summary["times_as_long"].value_or_raise > 0
 
 
 def test_gains_of_the_last_norm_stand_beside_the_trace(encoder):

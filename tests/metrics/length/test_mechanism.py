@@ -94,7 +94,7 @@ def test_the_mechanism_by_bin(measured):
         assert row.sigma_a.interval.low < row.sigma_a.value < row.sigma_a.interval.high
     assert found.bins[0].words.value < found.bins[-1].words.value  # averages of more words are more alike
     assert found.words_slope.interval.low > 0
-    sentences = " ".join(found.seen())
+    sentences = " ".join(found.in_words())
     assert "σₐ" in sentences
     assert "published bound" in sentences
     assert "input word embeddings" in sentences

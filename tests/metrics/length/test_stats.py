@@ -96,7 +96,7 @@ def test_a_rise_does_not_hang_on_the_width_of_the_cone():
         assert found.slope.floor_high > 0
         rises.append((found.rise(found.slope.value), found.rise(found.slope.floor_high)))
     assert rises[0] == pytest.approx(rises[1], rel=0.05)
-    assert "0.000 per doubling" not in found.seen()[0]
+    assert "0.000 per doubling" not in found.in_words()[0]
 
 
 def test_chance_keeps_its_digits_in_a_narrow_cone():

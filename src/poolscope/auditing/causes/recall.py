@@ -34,7 +34,7 @@ def share_missed(search: Search) -> Symptom | None:
     recall, enough = measured.in_use.recall, measured.reaching()
     around = recall.interval
     missed = Estimate(
-        1 - recall.known,
+        1 - recall.value_or_raise,
         None
         if around is None
         else Interval(1 - around.high, 1 - around.low, around.level, around.answers, around.method, around.unit),

@@ -83,7 +83,7 @@ class NormLayout(Result):
         final = "" if any(norm.role == FINAL for norm in self.norms) else ", no final norm"
         return f"{self.layout} ({counted}{final})"
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The layout, and what it is made of."""
         return (f"The layers are {self}.",)
 

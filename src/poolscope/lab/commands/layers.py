@@ -124,7 +124,7 @@ _WIDE = 120
 def _print(result: LayersResult, screen: Screen) -> None:
     from poolscope.lab.layers.result import QUANTITIES
 
-    screen.print_seen(result)
+    screen.print_in_words(result)
     wide = screen.width >= _WIDE
     title = "means over texts" + (" ± half the 95% interval" if wide else " (intervals: --json, --figure)")
     heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
@@ -361,7 +361,7 @@ def _short(value: float) -> str:
 
 
 def _print_windows(result: WindowsResult, screen: Screen) -> None:
-    screen.print_seen(result)
+    screen.print_in_words(result)
     wide = screen.width >= _WIDE
     interval = "± half the 95% interval over texts" if wide else "(intervals: --json, --table)"
     screen.print(f"share of the variance of a text that lies inside windows {interval}")
@@ -389,7 +389,7 @@ def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
     wide = screen.width >= _WIDE
     screen.print(
         f"likelihood of {likely.continuation} tokens after {likely.context}, {likely.texts} texts (nats a token): full "
-        f"context {likely.full.known:.3f}, none {likely.none.known:.3f}, gain {likely.gain}"
+        f"context {likely.full.value_or_raise:.3f}, none {likely.none.value_or_raise:.3f}, gain {likely.gain}"
     )
     if likely.short:
         screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")

@@ -126,7 +126,7 @@ def _sources(entries: Any) -> dict[str, str]:
 
 
 def _print_entries(done: PaperRun, screen: Screen) -> None:
-    screen.print_seen(done)
+    screen.print_in_words(done)
     rows = [
         (row["entry"], row["title"], f"{row['measured']}/{row['cells']}", str(row["agrees"]), str(row["differs"]))
         for row in done.entries

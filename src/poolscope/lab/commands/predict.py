@@ -81,7 +81,7 @@ def print_result(result: CostPrediction, screen: Screen) -> None:
     """What is seen in words, and one row a quantity."""
     from poolscope.lab.predict import QUANTITIES
 
-    screen.print_seen(result)
+    screen.print_in_words(result)
     counts = f"{len(result.points)} points of {len(result.families)} families × {len(result.corpora)} corpora"
     screen.print(counts, style="dim")
     headings = (

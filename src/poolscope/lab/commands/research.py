@@ -75,7 +75,7 @@ def correlate(
 
 
 def _print_study(study: CorrelationStudy, screen: Screen) -> None:
-    screen.print_seen(study)
+    screen.print_in_words(study)
     screen.say(f"{len(study.models)} models: {', '.join(study.models)}")
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
@@ -201,7 +201,7 @@ def _print_transport(result: TransportResult, screen: Screen) -> None:
         shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
         distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
         rows.append((str(entry.layer), *distances, *(with_reach(share.scaled(100), 1, gap="") for share in shares)))
-    screen.print_seen(result)
+    screen.print_in_words(result)
     screen.print_rows(
         ("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
         rows,
@@ -294,7 +294,7 @@ def _encode_pairs(
 
 
 def _print_effects(result: InterveneResult, screen: Screen) -> None:
-    screen.print_seen(result)
+    screen.print_in_words(result)
     wide = screen.width >= WIDE
     intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
     rows = []

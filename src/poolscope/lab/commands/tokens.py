@@ -307,7 +307,7 @@ _LEGEND = (
 
 def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, screen: Screen) -> None:
     """Print the sentences, two tables by layer, the special tokens, and the notes."""
-    screen.print_seen(result)
+    screen.print_in_words(result)
     parts, spread = {}, {}
     for layer in result.layers:
         shares = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))

@@ -151,7 +151,7 @@ class CorrelationStudy(Result):
         metrics, scores = ({getattr(row, part) for row in self.correlations} for part in ("metric", "score"))
         return {"models": len(self.models), "metrics": len(metrics), "scores": len(scores)}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Whether any metric goes with a score beyond chance, and the strongest correlation with its numbers."""
         defined = _strongest(self.correlations)
         if not defined:

@@ -99,7 +99,7 @@ class StateSocm:
     @property
     def mean(self) -> float:
         """Mean SOCM over the pairs."""
-        return self.estimate.known
+        return self.estimate.value_or_raise
 
     @property
     def low(self) -> float | None:
@@ -161,7 +161,7 @@ class LayersResult(Result):
 
     shown_rows = 0
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the numbers say, in plain words: how the tokens of a text move together, and where most."""
         cosine, tight = self.means("cosine").mean, self.means("concentration_ratio").mean
         first, last = self.states[0], self.states[-1]

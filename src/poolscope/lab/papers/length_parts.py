@@ -156,13 +156,17 @@ def child_minus_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) 
     for name, parent in PARENTS.items():
         if name in slopes and parent in slopes:
             child, backbone = slopes[name], slopes[parent]
-            row: Row = {"model": name, "backbone": parent, "child_minus_backbone": child.known - backbone.known}
+            row: Row = {
+                "model": name,
+                "backbone": parent,
+                "child_minus_backbone": child.value_or_raise - backbone.value_or_raise,
+            }
             if child.interval and backbone.interval:
                 own, other = ((each.high - each.low) / 2 for each in (child.interval, backbone.interval))
                 half = float(np.hypot(own, other))
                 middle = row["child_minus_backbone"]
                 row |= {"child_minus_backbone_low": middle - half, "child_minus_backbone_high": middle + half}
-            found.append({**row, "child_slope": child.known, "backbone_slope": backbone.known})
+            found.append({**row, "child_slope": child.value_or_raise, "backbone_slope": backbone.value_or_raise})
     return found
 
 

@@ -203,7 +203,7 @@ def type_means(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Ro
 def _mean_row(rows: Sequence[Row], column: str) -> Row:
     """The mean of independent numbers with its interval, and whether all are of what the paper names."""
     estimates = [row_estimate(row, column) for row in rows]
-    value = float(np.mean([each.known for each in estimates]))
+    value = float(np.mean([each.value_or_raise for each in estimates]))
     row: Row = {"mean": value}
     if all(each.interval for each in estimates):
         halves = [(each.interval.high - each.interval.low) / 2 for each in estimates if each.interval]

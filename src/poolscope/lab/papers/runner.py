@@ -62,7 +62,7 @@ class PaperRun(Result):
         """The paper, and how many of its entries have numbers."""
         return {"paper": self.paper, "entries": len(self.entries), "measured": self.measured}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How much has numbers, how much of it agrees, and where it is."""
         total = {name: sum(entry[name] for entry in self.entries) for name in (AGREES, DIFFERS, "printed")}
         sentences = [f"{self.measured} of {len(self.entries)} figures and tables have numbers, in {self.output}."]

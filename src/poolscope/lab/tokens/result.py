@@ -177,7 +177,7 @@ class TokenStatistics(Result):
     provenance: Mapping[str, Any] = origin()
     moments: TokenMoments | None = transient()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the squared lengths of the tokens are made of, in the last layer and in the first one."""
         parts = ("mean_share", "between_share", "within_share")
         shares = {name: [layer.estimate(name).value for layer in (self.layers[0], self.layers[-1])] for name in parts}

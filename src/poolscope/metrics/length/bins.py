@@ -392,10 +392,10 @@ class LengthLabels(LengthPart):
         shown = {"accuracy": ("Are labels told?", "accuracy"), "entropy": ("How sure?", "entropy in bits")}
         return row_panels(self.bins, [row.label for row in self.bins], TOKENS, shown)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How many labels are told, and what length changes."""
         floor = "" if self.accuracy.floor is None else f" (always the most frequent: {self.accuracy.floor:.0%})"
-        told = f"The labels of {self.accuracy.known:.0%} of the texts are told from their vectors{floor}."
+        told = f"The labels of {self.accuracy.value_or_raise:.0%} of the texts are told from their vectors{floor}."
         if self.difference.value is None:
             return (told,)
         reach = self.difference.interval

@@ -178,9 +178,9 @@ class LengthMechanism(LengthPart):
 
     def derived(self) -> dict[str, Any]:
         """What was measured, in words."""
-        return {"sentences": list(self.seen())}
+        return {"sentences": list(self.in_words())}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What was measured, in words."""
         words = []
         if self.words_slope.value is not None and self.model_slope.value is not None:

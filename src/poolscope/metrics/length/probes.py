@@ -134,7 +134,7 @@ class LengthNulls(LengthPart):
             panels.append(Panel("Is it the position?", across, up, [moved], log=True, limit=self.limit))
         return panels
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the null models say, with their numbers."""
         first, last = self.averaging[0], self.last
         words = [
@@ -383,7 +383,7 @@ class LengthProbe(LengthPart):
             f"{last.tokens:.0f}, {self.slope.value:+z.3f}{interval} per doubling."
         )
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The probe in words."""
         return (self.sentence(),)
 

@@ -121,7 +121,7 @@ class LengthProfile(LengthPart):
         }
         return row_panels(self.bins, [row.label for row in self.bins], self.unit, shown)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Whether the cosine goes with the length."""
         if self.slope.value is None:
             return ("All texts fall into one bin of lengths, so length cannot be compared.",)

@@ -72,17 +72,17 @@ class LengthReport(LengthPart):
         """That of the profile."""
         return self.profile.headline()
 
-    def told(self) -> list[tuple[str, str]]:
+    def summary_rows(self) -> list[tuple[str, str]]:
         """The numbers of the profile."""
-        return self.profile.told()
+        return self.profile.summary_rows()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The profile in words, then what each further part adds."""
-        parts: list[str] = [] if self.nulls is None else list(self.nulls.seen()[:2])
+        parts: list[str] = [] if self.nulls is None else list(self.nulls.in_words()[:2])
         parts += [] if self.shift is None else [self.shift.sentence()]
         for part in (self.retrieval, self.position, self.labels):
-            parts += [] if part is None else part.seen()
-        return (*self.profile.seen(), *parts)
+            parts += [] if part is None else part.in_words()
+        return (*self.profile.in_words(), *parts)
 
     @property
     def encoded_tokens(self) -> int:

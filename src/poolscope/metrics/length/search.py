@@ -104,7 +104,7 @@ class LengthRetrieval(LengthPart):
             Panel("Which documents crowd the top?", across, share, shares, reference=1.0),
         ]
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """Who crowds the first places, and whose answers are found."""
         told = []
         if self.unjudged:
@@ -369,7 +369,7 @@ class PositionProbe(LengthPart):
         places = [row.position for row in self.places]
         return row_panels(self.places, places, "place of the segment (0: start, 1: end)", shown)
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What becomes of an answer on its way from the start of a document to its end."""
         first, last = self.places[0], self.places[-1]
         cosines = f"{first.similarity.value:.3f} with its query at the start and {last.similarity.value:.3f} at the end"

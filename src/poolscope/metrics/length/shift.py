@@ -125,7 +125,7 @@ class SemanticShift(LengthPart):
             f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
         )
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """What the regression and the experiment say."""
         return (self.sentence(), *self.sentences_made())
 

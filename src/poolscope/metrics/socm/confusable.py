@@ -138,7 +138,7 @@ class Confusion(Result):
         """Are there pairs enough for a mean?"""
         return len(self) >= FEWEST_ALIKE
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How many pairs look alike, and how many of them have clouds that differ."""
         different = "" if self.documents is None else " of different documents"
         likely = "may be confused by a search: their mean vectors are nearest"
@@ -304,7 +304,7 @@ def confusion(
     members = None if groups is None else np.asarray(groups)[texts]
     vectors = text_moments(clouds, texts).unit_means
     scores = score_distribution(vectors, groups=members, false_hits=false_hits, seed=seed)
-    alike = confusable_pairs(vectors, scores.cut_off.known, groups=members)
+    alike = confusable_pairs(vectors, scores.cut_off.value_or_raise, groups=members)
     drawn = draw_pairs(alike, marks, most)
     if not len(drawn):
         empty, none = np.zeros(0), np.zeros(0, np.int64)
@@ -383,7 +383,7 @@ def _share_differing(p: Array, pairs: PairColumns, units: Units) -> Estimate:
 def _of_scores(scores: ScoreDistribution) -> dict[str, Any]:
     """Settings of confusable pairs: the score threshold and its counts."""
     named = {"kind": "confusable pairs", "texts": scores.texts, "documents": scores.documents}
-    named |= {"cut_off": scores.cut_off.known, "placed": scores.placed, "false_hits": scores.false_hits}
+    named |= {"cut_off": scores.cut_off.value_or_raise, "placed": scores.placed, "false_hits": scores.false_hits}
     return {**named, "compared": scores.pairs}
 
 

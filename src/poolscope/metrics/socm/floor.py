@@ -68,7 +68,7 @@ class PermutationFloor(Result):
         means = {"d_sigma": float(self.d_sigma.mean()), "floor": float(self.dealt.floor.mean())} if len(self) else {}
         return {"pairs": len(self), **means, "deals": self.deals}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How far the clouds are apart, and how far chance puts them."""
         if len(self) != 1:
             return (f"The clouds of {int((self.dealt.p <= 0.05).sum())} of {len(self)} pairs differ (p ≤ 0.05).",)

@@ -82,7 +82,7 @@ class SocmPair(Result):
     bures: float
     provenance: Mapping[str, Any] = origin()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The distances in words."""
         return (
             f"The means are {self.mean_distance:.2f} apart (d_μ) and the token clouds {self.covariance_distance:.2f} "
@@ -215,9 +215,9 @@ class PairProjection(Result):
     shown_rows = 0
     field_words: ClassVar[Mapping[str, str]] = {"kept": "share of the clouds that the plane shows"}
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The distances in words, and how much of the clouds the picture shows."""
-        return (*self.distances.seen(), f"The picture shows {self.kept:.0%} of the clouds.")
+        return (*self.distances.in_words(), f"The picture shows {self.kept:.0%} of the clouds.")
 
     def headline(self) -> dict[str, Any]:
         """The distances, and how much of the clouds the plane shows."""

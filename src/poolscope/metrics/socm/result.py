@@ -265,14 +265,14 @@ class SocmResult(Result):
     @property
     def mean(self) -> float:
         """Mean SOCM over the pairs."""
-        return self.estimate.known
+        return self.estimate.value_or_raise
 
     @property
     def interval(self) -> Interval | None:
         """Interval of the mean, for the population of texts; None for fewer than three texts."""
         return self.estimate.interval
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """How far the means and the clouds are apart, and what SOCM makes of that."""
         return (
             f"The mean vectors of two texts are {self.mean_distance:.2f} apart (d_μ), and their token clouds "
@@ -386,7 +386,7 @@ class WorstPairs(Result):
     count: int
     provenance: Mapping[str, Any] = origin()
 
-    def seen(self) -> tuple[str, ...]:
+    def in_words(self) -> tuple[str, ...]:
         """The worst pair in words, and how many were evaluated."""
         sure = f"{self.evaluated:,} of {self.count:,} pairs had to be evaluated to be sure of them."
         if not self.pairs:

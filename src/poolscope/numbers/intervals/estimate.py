@@ -96,10 +96,10 @@ class Estimate:
         return f"{self.value:.1%}" + ("" if around is None else f" ±{(around.high - around.low) / 2:.1%}")
 
     @property
-    def known(self) -> float:
+    def value_or_raise(self) -> float:
         """The value of an estimate that is always defined.
 
-        >>> Estimate(0.25).known
+        >>> Estimate(0.25).value_or_raise
         0.25
         """
         if self.value is None:
@@ -113,7 +113,7 @@ class Estimate:
         >>> Estimate(0.25, floor=0.125).excess
         0.125
         """
-        return self.known - (self.floor or 0.0)
+        return self.value_or_raise - (self.floor or 0.0)
 
     def scaled(self, factor: float) -> Estimate:
         """The estimate of `factor` times the number; a negative factor swaps the ends."""

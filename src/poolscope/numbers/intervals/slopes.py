@@ -71,7 +71,7 @@ def regression_slopes(
 
     >>> x = np.array([[0.0, 1], [1, 0], [2, 1], [3, 0], [4, 2], [5, 0]])
     >>> slopes, explained = regression_slopes(2 * x[:, 0] / x[:, 0].std(), x)
-    >>> round(slopes[0].known, 6), abs(round(slopes[1].known, 6)), round(explained, 6)
+    >>> round(slopes[0].value_or_raise, 6), abs(round(slopes[1].value_or_raise, 6)), round(explained, 6)
     (2.0, 0.0, 1.0)
     """
     count, number = covariates.shape
