@@ -63,13 +63,19 @@ def open_chroma(name: str, fields: Fields) -> ChromaConnector:
         else:
             folder, collection = _folder(name.removeprefix(PREFIX), shown)
             _check(folder)
-            try:
-                client = chromadb.PersistentClient(path=str(folder), settings=_settings(anonymized_telemetry=False))
-            except ValueError:  # this process has it open already, with settings of its own
-                client = chromadb.PersistentClient(path=str(folder), settings=_settings())
+            client = _local(chromadb, folder)
         opened = ChromaConnector(shown, client, collection, fields)
         opened.notes = [*opened.notes, *unencrypted(name, "chroma", token, "CHROMA_TOKEN")]
         return opened
+
+
+def _local(chromadb: Any, folder: Path) -> Any:
+    """The client of a folder. Chroma keeps clients by their path, so a relative one would lead to an earlier place."""
+    path = str(folder.absolute())
+    try:
+        return chromadb.PersistentClient(path=path, settings=_settings(anonymized_telemetry=False))
+    except ValueError:  # this process has it open already, with settings of its own
+        return chromadb.PersistentClient(path=path, settings=_settings())
 
 
 def write_chroma(name: str, rows: NewRows) -> None:
@@ -86,7 +92,7 @@ def write_chroma(name: str, rows: NewRows) -> None:
             folder, collection = place.parent, place.name
             if (folder / BASE).exists():
                 _check(folder)
-            client = chromadb.PersistentClient(path=str(folder), settings=_settings(anonymized_telemetry=False))
+            client = _local(chromadb, folder)
         if collection in [each.name for each in client.list_collections()]:
             raise already_there(shown)
         spaces = {distance: space for space, distance in _DISTANCES.items()}

@@ -92,3 +92,11 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, monkeypa
     with pytest.raises(InputError):
         write_index(place, vectors, **more)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_relative_folder_of_chroma_is_that_of_the_present_place(tmp_path, monkeypatch):
+    for number, name in enumerate(("first", "second"), 1):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        write_index("chroma:chroma/new", VECTORS[:number])
+        assert len(read_index("chroma:chroma/new")) == number
