@@ -31,9 +31,11 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory):
-    """Tests neither read nor fill the user's cache of clouds."""
+    """Tests neither read nor fill the user's cache of clouds, nor the notes on models that were opened."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("POOLSCOPE_CACHE", str(tmp_path_factory.mktemp("clouds")))
+        notes = tmp_path_factory.mktemp("notes")
+        patch.setattr("poolscope.encoders.opened.user_cache_folder", lambda: notes)
         yield
 
 

@@ -15,7 +15,8 @@ import pytest
 import torch
 import transformers
 
-from poolscope.encoders import as_encoder, opening
+from poolscope import files
+from poolscope.encoders import as_encoder, opened, opening
 from poolscope.errors import InputError, ModelError
 from tiny_models import TEXTS, declare, save_model, write
 
@@ -33,6 +34,7 @@ def folder(tmp_path):
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(opened, "user_cache_folder", files.user_cache_folder)
 
 
 def edited(path, **changes):
@@ -170,10 +172,116 @@ def test_files_that_change_between_the_two_openings(folder):
 
 
 def test_a_factor_of_the_limits(folder, monkeypatch):
-    files = opening.stamp(folder)
-    usual = opening.limits_for("transformers", files)
+    stamps = opening.stamp(folder)
+    usual = opening.limits_for("transformers", stamps)
     monkeypatch.setenv(opening.FACTOR, "10")
-    assert opening.limits_for("transformers", files).memory == pytest.approx(10 * usual.memory)
+    assert opening.limits_for("transformers", stamps).memory == pytest.approx(10 * usual.memory)
     monkeypatch.setenv(opening.FACTOR, "many")
     with pytest.raises(InputError, match="is no factor"):
-        opening.limits_for("transformers", files)
+        opening.limits_for("transformers", stamps)
+
+
+@pytest.fixture
+def openings(monkeypatch):
+    """The openings in the other process that began, each by its name."""
+    began, begin = [], opening._begin
+
+    def counted(request, files, key):
+        began.append(request["name"])
+        return begin(request, files, key)
+
+    monkeypatch.setattr(opening, "_begin", counted)
+    return began
+
+
+def in_a_later_process(path):
+    """Load as a process does that remembers nothing by itself."""
+    opening._opened.clear()
+    return as_encoder(path)
+
+
+def the_note(tmp_path):
+    (path,) = (tmp_path / "cache" / "poolscope" / "opened").iterdir()
+    return path
+
+
+def test_a_folder_that_came_through_is_not_opened_again(folder, openings):
+    as_encoder(folder)
+    assert_same_tokens(in_a_later_process(folder), folder)
+    assert len(openings) == 1
+
+
+def test_a_refused_folder_is_opened_again(folder, openings):
+    edited(folder / "config.json", num_hidden_layers=10**7)
+    for _ in range(2):
+        with pytest.raises(ModelError, match="cannot belong together"):
+            in_a_later_process(folder)
+    assert len(openings) == 2
+
+
+def test_a_changed_content_is_opened_even_where_the_stamps_are_the_same(folder, openings, monkeypatch):
+    stamps = opening.stamp(folder)
+    monkeypatch.setattr(opening, "stamp", lambda path: stamps)
+    in_a_later_process(folder)
+    edited(folder / "config.json", layer_norm_eps=1e-6)
+    in_a_later_process(folder)
+    assert len(openings) == 2
+
+
+def test_changed_weights_another_installation_and_other_limits_open_a_folder_again(folder, openings, monkeypatch):
+    in_a_later_process(folder)
+    os.utime(folder / "model.safetensors")
+    in_a_later_process(folder)
+    assert len(openings) == 2
+    monkeypatch.setattr(opened, "_installation", lambda: ["another"])
+    in_a_later_process(folder)
+    assert len(openings) == 3
+    monkeypatch.setenv(opening.FACTOR, "2")
+    in_a_later_process(folder)
+    assert len(openings) == 4
+
+
+@pytest.mark.parametrize("change", ["by someone else", "of another folder", "damaged", "link"])
+def test_a_note_is_believed_only_as_this_user_wrote_it(folder, openings, tmp_path, change):
+    as_encoder(folder)
+    place = the_note(tmp_path)
+    content = json.loads(place.read_text(encoding="utf-8"))
+    if change == "by someone else":
+        content["answer"]["facts"]["dimension"] = 7
+        write(place, content)
+    elif change == "of another folder":
+        content["mark"] = opened.mark_of({"opened": "0" * 64, "answer": content["answer"]})
+        write(place, content)
+    elif change == "damaged":
+        place.write_bytes(b"[" * 10**5)
+    else:
+        place.rename(tmp_path / "note")
+        place.symlink_to(tmp_path / "note")
+    in_a_later_process(folder)
+    assert len(openings) == 2
+
+
+def test_what_stamps_do_not_show_is_opened_each_time(folder, openings, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "more").symlink_to(tmp_path / "elsewhere")  # what lies behind it has no stamp
+    for _ in range(2):
+        in_a_later_process(folder)
+    assert len(openings) == 2
+
+
+def test_a_file_without_end_is_not_read_for_a_note(folder, openings):
+    (folder / "notes.md").touch()
+    os.truncate(folder / "notes.md", 2**36)
+    begin = time.process_time()
+    for _ in range(2):
+        in_a_later_process(folder)
+    assert time.process_time() - begin < 20
+    assert len(openings) == 2
+
+
+def test_a_cache_that_cannot_be_written_remembers_nothing(folder, openings, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    for _ in range(2):
+        assert_same_tokens(in_a_later_process(folder), folder)
+    assert len(openings) == 2

@@ -515,7 +515,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 _SPARE_TENSORS, _SPARE = 1000, 2**24  # tensors and numbers that are allowed whatever the weights hold
 _LABELS = 2**17  # of a classifier; transformers makes a name for each
 _MOST_PICKLED = 2**16  # tensors of pickled weights
-_VOCABULARY = 128 * 2**20  # bytes of a file that holds a vocabulary, or the names of all tensors
+LARGEST_VOCABULARY = 128 * 2**20  # bytes of a file that holds a vocabulary, or the names of all tensors
 
 
 def check_folder_content(place: Path, declared: Declaration, *, name: str, trusted: bool, allow_pickle: bool) -> None:
@@ -527,7 +527,7 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
             large = path.name.startswith(("tokenizer.", "vocab")) or path.name.endswith(
                 (".index.json", ".txt", ".model")
             )
-            check_length(path, _VOCABULARY if large else _LONGEST_SETTINGS)
+            check_length(path, LARGEST_VOCABULARY if large else _LONGEST_SETTINGS)
     refuse_adapter(place, name=name)
     _check_index(place, name=name, allow_pickle=allow_pickle)
     if trusted:
@@ -585,7 +585,7 @@ def _check_index(place: Path, *, name: str, allow_pickle: bool) -> None:
     """Every shard that an index names lies in the folder, and is no pickle."""
     endings = (".safetensors", ".bin") if allow_pickle else (".safetensors",)
     for index in sorted(place.glob("*.index.json")):
-        shards = read_settings(index, most=_VOCABULARY).get("weight_map")
+        shards = read_settings(index, most=LARGEST_VOCABULARY).get("weight_map")
         if not isinstance(shards, dict):
             raise ModelError(f"{index}: it has no weight_map of tensors and their files. Download the model again.")
         for shard in set(map(str, shards.values())):
@@ -636,7 +636,7 @@ def numbers_held(place: Path) -> int:
 
 def missing_shards(place: Path) -> list[str]:
     """Files that an index of safetensors names and the folder lacks."""
-    indexes = [read_settings(path, most=_VOCABULARY) for path in sorted(place.glob("*.safetensors.index.json"))]
+    indexes = [read_settings(path, most=LARGEST_VOCABULARY) for path in sorted(place.glob("*.safetensors.index.json"))]
     shards = {str(shard) for index in indexes for shard in dict(index.get("weight_map") or {}).values()}
     return sorted(shard for shard in shards if not _inside(place, shard).is_file())
 

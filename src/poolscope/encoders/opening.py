@@ -7,6 +7,7 @@ limit it was; what comes back is loaded here, if the files are still the same.
 
 The second process is a server that has imported torch while this process did; for each model it forks, so no model
 meets what another one left. Where no process can be forked safely (macOS, Windows), a server opens one model and ends.
+A model that came through is not opened again while it and the installation stay as they are (`opened.py`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any
 from poolscope import errors
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.confinement import Limits
+from poolscope.encoders.opened import MOST_FILES, name_of_note, note, noted
 from poolscope.errors import ModelError, PoolscopeError
 
 FACTOR = "POOLSCOPE_OPENING_LIMITS"  # the variable of the environment that raises all limits
@@ -37,8 +39,6 @@ SECONDS = 20.0  # of processor time, whatever the size
 MEMORY = 4 * 2**30  # bytes, whatever the size
 START = 120.0  # seconds that the server may take to import what it needs
 _PATIENCE = 10  # wall time for each second of processor time: other programs work too
-_MOST_FILES = 10_000
-_WEIGHTS = (".safetensors", ".bin", ".onnx", ".onnx_data", ".data", ".gguf")
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|^PG|^AWS_", re.IGNORECASE)
 
 
@@ -87,7 +87,7 @@ def stamp(path: Path) -> dict[str, tuple[Any, ...]]:
 
     Bytes on the disk are fewer than the size for a file of holes.
     """
-    names = [path] if not path.is_dir() else sorted(islice(path.rglob("*"), _MOST_FILES))
+    names = [path] if not path.is_dir() else sorted(islice(path.rglob("*"), MOST_FILES))
     stamps = {}
     for name in names:
         with suppress(OSError):  # a link that leads nowhere
@@ -173,8 +173,10 @@ def opening(
         "limits": limits_for(kind, files).to_dict(),
     }
     key = json.dumps([request, sorted(files.items())])
-    if key in _opened and output is None:
-        yield (under_way := Opening(name, path, files, _opened[key]))
+    own_note = None if key in _opened else name_of_note(request, files)
+    known = _opened.get(key) if output is None else None
+    if (answer := known or noted(own_note)) is not None:
+        yield (under_way := Opening(name, path, files, answer))
         under_way.check_unchanged()
         return
     under_way = _begin(request, files, key)
@@ -182,6 +184,7 @@ def opening(
         yield under_way
         under_way.facts()
         under_way.check_unchanged()
+        note(own_note, under_way.answer)
     finally:
         if under_way.server is not None:  # interrupted before the answer, which nobody will read
             stop()
