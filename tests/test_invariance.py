@@ -274,13 +274,40 @@ BY_DOCUMENTS = {
         *search(texts), [len(text.split()) for text in texts], bins=2, min_texts=10, groups=groups
     ),
     "audit": lambda texts, groups: poolscope.audit(encode, texts, groups=groups),
+    "length": lambda texts, groups: poolscope.length_report(encode, texts, groups=groups),
+    "one space": lambda texts, groups: one_space(means(texts), texts, groups=groups),
+    "windows": lambda texts, groups: poolscope.windows(chunks_of(texts, groups), ratios=[2, 4]),
+    "transport": lambda texts, groups: poolscope.transport(chunks_of(texts, groups), pairs=80),
+    "intervene": lambda texts, groups: intervened(texts, groups),
+    "evaluate": lambda texts, groups: poolscope.evaluate(poolscope.as_encoder(encode), asked(texts, groups)),
 }
+
+
+def chunks_of(texts, groups) -> TokenClouds:
+    """Clouds whose ids name the document of each text."""
+    return clouds_of(texts, [f"{name}#{number}" for number, name in enumerate(groups)])
+
+
+def asked(texts, groups):
+    """Two queries of every fourth document."""
+    relevant = [(number, place) for number, place in enumerate(k for k in range(len(texts)) if k % 4 < 2)]
+    queries = [" ".join(texts[place].split()[:5]) for _, place in relevant]
+    return poolscope.RetrievalTask(queries, texts, relevant, groups=groups)
+
+
+def intervened(texts, groups):
+    task = asked(texts, groups)
+    queries = clouds_of(task.queries, [f"q{k}" for k in range(len(task.queries))])
+    documents = chunks_of(texts, groups)
+    return poolscope.intervene(documents, queries, task.relevant, interventions=["scale=2"])
 
 
 @pytest.mark.parametrize("name", BY_DOCUMENTS)
 def test_documents_are_the_unit_of_every_interval_where_they_are_known(name):
     texts = corpus(160)
     groups = [f"d{k // 2}" for k in range(len(texts))]
+    if name == "transport":
+        pytest.importorskip("ot")
     found = units_of(plain(BY_DOCUMENTS[name](texts, groups).to_dict()))
     assert found
     assert {place: unit for place, unit in found.items() if unit != "documents"} == {}

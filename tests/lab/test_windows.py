@@ -11,7 +11,7 @@ from poolscope.errors import InputError
 from poolscope.lab.windows import finish_windows, window_moments
 
 
-def corpus(texts=6, tokens=24, dimension=10, seed=0, **columns):
+def corpus(texts=12, tokens=24, dimension=10, seed=0, **columns):
     random = np.random.default_rng(seed)
     return TokenClouds.from_arrays([random.normal(size=(tokens + k, dimension)) + 0.5 for k in range(texts)], **columns)
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from poolscope.numbers.intervals import RatioSums
+from poolscope.numbers.intervals import RatioParts
 from poolscope.numbers.moments import (
     BestSpans,
     Spans,
@@ -107,11 +107,23 @@ def test_the_interval_of_a_ratio_is_nearly_that_of_leaving_out_texts_and_merges(
     random = np.random.default_rng(1)
     bottom = random.uniform(1, 3, size=(200, 1))
     top = bottom * random.uniform(0.2, 0.6, size=(200, 1))
-    sums = RatioSums.of(top, bottom)
-    merged = RatioSums.of(top[:70], bottom[:70]).merge(RatioSums.of(top[70:], bottom[70:]))
+    sums = RatioParts(top, bottom)
+    merged = RatioParts(top[:70], bottom[:70]).merge(RatioParts(top[70:], bottom[70:]))
     estimate, other = sums.estimate(0), merged.estimate(0)
     assert other.value == pytest.approx(estimate.value)
     assert other.interval.low == pytest.approx(estimate.interval.low)
     without = (top.sum() - top[:, 0]) / (bottom.sum() - bottom[:, 0])
     error = np.sqrt(199 / 200 * ((without - without.mean()) ** 2).sum())
     assert (estimate.interval.high - estimate.value) / error == pytest.approx(1.972, rel=0.02)
+
+
+def test_documents_whose_texts_are_in_several_parts_are_one_unit():
+    random = np.random.default_rng(2)
+    bottom = random.uniform(1, 3, size=(60, 1))
+    top = bottom * np.repeat(random.uniform(0.2, 0.6, size=(20, 1)), 3, axis=0)
+    names = np.repeat([f"d{k}" for k in range(20)], 3).tolist()
+    merged = RatioParts(top[:31], bottom[:31], names[:31]).merge(RatioParts(top[31:], bottom[31:], names[31:]))
+    whole, told = RatioParts(top, bottom, names).estimate(0), merged.estimate(0)
+    assert (told.interval, told.interval.unit) == (whole.interval, "documents")
+    untold = RatioParts(top, bottom).estimate(0).interval
+    assert told.interval.high - told.interval.low > 1.4 * (untold.high - untold.low)

@@ -17,9 +17,9 @@ from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress
 from poolscope.encoders.capabilities import vocabulary_of
 from poolscope.errors import InputError, require
-from poolscope.evaluation.scores import Difference, compare_scores
+from poolscope.evaluation.scores import Difference
 from poolscope.numbers import Array
-from poolscope.numbers.intervals import Estimate, share_estimate
+from poolscope.numbers.intervals import Estimate, Units, paired_difference, share_estimate
 from poolscope.numbers.maxsim import UnitTokens, ordinary_tokens, unit_tokens
 from poolscope.numbers.moments import text_moments
 from poolscope.results import Result, cells, origin, provenance
@@ -150,12 +150,12 @@ def fine_grained(
     vocabulary = vocabulary_of(encoder)
     special = frozenset[int]() if vocabulary is None else vocabulary.special_ids
     both = _Scores.of(clouds, special)
-    rows: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    rows: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     for pair in chosen:
         changed = both.of_pair(place[pair.sentence], place[pair.changed])
         for name, control in pair.controls.items():
             kept = both.of_pair(place[pair.sentence], place[control])
-            rows.setdefault((pair.change, name), []).append(_told_apart(kept, changed))
+            rows.setdefault((pair.change, name), []).append((place[pair.sentence], *_told_apart(kept, changed)))
     return FineGrained(
         model=encoder.card.name,
         sentences=len(chosen),
@@ -171,7 +171,7 @@ def _told_apart(kept: tuple[float, float], changed: tuple[float, float]) -> tupl
 
 
 def _summaries(rows: Mapping[tuple[str, str], Array]) -> list[FineScore]:
-    """Each change against each control and against all; then all changes."""
+    """Each change against each control and against all; then all changes. The first column numbers the sentences."""
     changes = list(dict.fromkeys(change for change, _ in rows))
     controls = [name for name in CONTROLS if any(control == name for _, control in rows)]
     controls += [name for name in dict.fromkeys(control for _, control in rows) if name not in controls]
@@ -186,8 +186,12 @@ def _summaries(rows: Mapping[tuple[str, str], Array]) -> list[FineScore]:
 
 
 def _summary(change: str, control: str, table: Array) -> FineScore:
-    by_mean, by_tokens = (share_estimate(side, each="sentences") for side in table.T)
-    return FineScore(change, control, len(table), by_mean, by_tokens, compare_scores(table[:, 0], table[:, 1]))
+    sentences, by_mean, by_tokens = table.T
+    units = Units("sentences", np.unique(sentences, return_inverse=True)[1].ravel())  # one may be changed in many ways
+    mean, tokens = (share_estimate(side, units=units) for side in (by_mean, by_tokens))
+    gain = paired_difference(by_mean, by_tokens, units)
+    told = Difference(gain.change, "score", gain.unit, gain.units, gain.changed, gain.p_value, gain.smallest_gain)
+    return FineScore(change, control, len(table), mean, tokens, told)
 
 
 @dataclass(frozen=True)

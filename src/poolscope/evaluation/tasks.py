@@ -15,7 +15,7 @@ from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import Evaluation
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Units, chosen_units
+from poolscope.numbers.intervals import Units, answers, chosen_units
 from poolscope.numbers.learning import (
     MOST_ITERATIONS,
     STATISTICS,
@@ -288,10 +288,8 @@ class RetrievalTask:
         """
         if self.groups is None:
             return ()
-        query, text = self.relevant.T
-        order = np.lexsort((marks_of(self.documents)[text], query))
-        first = order[np.searchsorted(query[order], np.arange(self.units))]
-        return tuple(self.groups[k] for k in text[first].tolist())
+        _, texts = answers(self.relevant, marks_of(self.documents)[self.relevant[:, 1]])
+        return tuple(self.groups[k] for k in texts.tolist())
 
     def folds(self, count: int, *, seed: int = 0) -> Index:
         """The fold of each query, drawn by its words and the seed; queries of one document are in one fold."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +19,22 @@ from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.result import PairColumns
-from poolscope.numbers.intervals import Estimate, chosen_units, paired_difference, share_estimate, unit_jackknife
+from poolscope.numbers.intervals import (
+    Estimate,
+    Units,
+    answers,
+    chosen_units,
+    paired_difference,
+    query_units,
+    share_estimate,
+    unit_jackknife,
+)
 from poolscope.numbers.moments import TextMoments, mean, text_moments
 from poolscope.numbers.ranking import discount, rank_documents, rank_scores
 from poolscope.numbers.streaming import smallest, text_marks
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.show.charts import COLOURS, GREY, error_bars, style
+from poolscope.texts.groups import groups_of_ids
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -386,14 +396,17 @@ def intervene(
     drawn = smallest(text_marks(documents, np.arange(len(documents)), seed=seed), socm_texts)
     judged = None if relevant is None else np.asarray(relevant)
     before = _measure(texts, len(documents), drawn, judged, k)
+    pairs = np.zeros((0, 2), dtype=np.int64) if judged is None else judged
+    units = _Units.of(documents, len(texts) - len(documents), pairs)
     effects = []
     for name, apply in named:
-        effects.append(_effect(name, before, _measure(apply(texts), len(documents), drawn, judged, k)))
+        after = _measure(apply(texts), len(documents), drawn, judged, k)
+        effects.append(_effect(name, before, after, units, drawn))
         if progress is not None:
             progress(1)
     return InterveneResult(
         effects=tuple(effects),
-        baseline=None if judged is None else _baseline(before, len(documents), judged, k),
+        baseline=None if judged is None else _baseline(before, len(documents), judged, k, units.queries),
         texts=len(documents),
         queries=0 if queries is None else len(queries),
         socm_texts=len(drawn),
@@ -403,6 +416,26 @@ def intervene(
             settings={"interventions": list(interventions), "socm_texts": socm_texts, "k": k, "seed": seed},
         ),
     )
+
+
+class _Units(NamedTuple):
+    """The unit of each document, of each of all texts (documents, then queries), and of each query."""
+
+    documents: Units
+    texts: Units
+    queries: Units
+
+    @classmethod
+    def of(cls, documents: TokenClouds, queries: int, relevant: Index) -> _Units:
+        names = groups_of_ids(list(documents.ids))
+        own, marks = chosen_units(len(documents), names), text_marks(documents, relevant[:, 1])
+        asking = query_units(relevant, marks, names, queries=queries)
+        if names is None:
+            return cls(own, chosen_units(len(documents) + queries), asking)
+        asked, answered = answers(relevant, marks)
+        of = len(own) + np.arange(queries)
+        of[asked] = own.of[answered]
+        return cls(own, chosen_units(len(documents) + queries, np.concatenate([own.of, of])), asking)
 
 
 @dataclass(frozen=True)
@@ -440,18 +473,19 @@ def _kept_pairs(left: TokenClouds, right: TokenClouds | None) -> PairColumns:
     return result.pairs
 
 
-def _effect(name: str, before: _Measured, after: _Measured) -> Effect:
+def _effect(name: str, before: _Measured, after: _Measured, units: _Units, drawn: Index) -> Effect:
     old, new = before.moments, after.moments
+    compared = units.documents.among(drawn)
     shift = np.linalg.norm(new.unit_means * (new.norms / old.norms)[:, None] - old.unit_means, axis=1)
     return Effect(
         name=name,
-        socm=_pair_change(before.pairs, before.pairs.socm, after.pairs.socm),
+        socm=_pair_change(before.pairs, before.pairs.socm, after.pairs.socm, compared),
         covariance_distance=_pair_change(
-            before.pairs, before.pairs.covariance_distance, after.pairs.covariance_distance
+            before.pairs, before.pairs.covariance_distance, after.pairs.covariance_distance, compared
         ),
-        trace=_change(old.traces, new.traces, unit="texts"),
+        trace=_change(old.traces, new.traces, units.texts),
         quality={
-            key: _query_change(before.quality[key], after.quality[key])
+            key: _query_change(before.quality[key], after.quality[key], units.queries)
             for key in (WASSERSTEIN, COVARIANCE)
             if key in before.quality and (key == WASSERSTEIN or new.traces.max() > NO_SPREAD)
         },
@@ -459,35 +493,36 @@ def _effect(name: str, before: _Measured, after: _Measured) -> Effect:
     )
 
 
-def _pair_change(pairs: PairColumns, before: Array, after: Array) -> Change:
-    """The interval leaves out one text at a time: pairs that share a text are not independent."""
+def _pair_change(pairs: PairColumns, before: Array, after: Array, units: Units) -> Change:
+    """The interval leaves out one unit at a time: pairs that share a text are not independent."""
     difference = after - before
-    texts = int(pairs.j.max()) + 1
-    sums = np.zeros(texts)
+    sums = np.zeros(len(units.of))
     for side in (pairs.i, pairs.j):
-        sums += np.bincount(side, difference, texts)
-    units = chosen_units(texts)
-    change = unit_jackknife(sums, np.zeros(texts), units, float(difference.sum()), len(difference))
+        sums += np.bincount(side, difference, len(sums))
+    own = units.of[pairs.i]
+    within = own == units.of[pairs.j]
+    inside = np.bincount(own[within], difference[within], len(units)).astype(np.float64)
+    change = unit_jackknife(sums, inside, units, float(difference.sum()), len(difference))
     return Change(float(before.mean()), float(after.mean()), change)
 
 
-def _change(before: Array, after: Array, *, unit: str) -> Change:
-    return Change(float(before.mean()), float(after.mean()), paired_difference(before, after, each=unit).change)
+def _change(before: Array, after: Array, units: Units) -> Change:
+    return Change(float(before.mean()), float(after.mean()), paired_difference(before, after, units).change)
 
 
-def _query_change(before: Array, after: Array) -> Change:
+def _query_change(before: Array, after: Array, units: Units) -> Change:
     judged = ~np.isnan(before)
-    return _change(before[judged], after[judged], unit="queries")
+    return _change(before[judged], after[judged], units.among(judged))
 
 
-def _baseline(before: _Measured, documents: int, relevant: Array, k: int) -> Baseline:
+def _baseline(before: _Measured, documents: int, relevant: Array, k: int, units: Units) -> Baseline:
     means = before.quality["means"]
-    judged = means[~np.isnan(means)]
+    judged = ~np.isnan(means)
     counts = np.unique(relevant[:, 0], return_counts=True)[1]
     gains = np.cumsum(1 / discount(np.arange(1, k + 1)))
     chance = float((counts / documents * gains[min(k, documents) - 1] / gains[np.minimum(counts, k) - 1]).mean())
     return Baseline(
         k=k,
-        quality=replace(share_estimate(judged), floor=chance),
-        second_order=_query_change(means, before.quality[WASSERSTEIN]),
+        quality=replace(share_estimate(means[judged], units=units.among(judged)), floor=chance),
+        second_order=_query_change(means, before.quality[WASSERSTEIN], units),
     )

@@ -14,9 +14,10 @@ from poolscope.encoders.capabilities import require_capability
 from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continuation_likelihoods
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array
-from poolscope.numbers.intervals import Estimate, RatioSums, mean_estimate
+from poolscope.numbers.intervals import Estimate, RatioParts, mean_estimate
 from poolscope.results import Result, bulk, cells, origin, provenance
 from poolscope.show.charts import GREY, ratios_figure
+from poolscope.texts.groups import checked_groups
 
 RATIOS = (2, 4, 8, 16, 32, 64, 128)
 
@@ -99,6 +100,7 @@ def context_likelihood(
     context: int = 256,
     continuation: int = 64,
     most: int = 32,
+    groups: Sequence[Any] | None = None,
     **options: Any,
 ) -> ContextLikelihood:
     """How much less likely a decoder finds what follows, when the context is replaced by means of windows.
@@ -119,6 +121,8 @@ def context_likelihood(
         Tokens that are given, and tokens whose likelihood is taken (but for the first, which is given too).
     most : int
         Of more texts the first `most` that are long enough are used.
+    groups : list, optional
+        The document of each text, where known: intervals are then over these.
     **options
         The fields of `EncoderOptions`.
 
@@ -157,39 +161,36 @@ def context_likelihood(
     settings = {"ratios": sizes, "context": context, "continuation": continuation, "most": most}
     about = {**provenance(settings=settings), "model": encoder.card.to_dict()}
     full, none = forms[FULL], forms[NONE]
+    documents = None if groups is None else [checked_groups(groups, len(listed))[k] for k in long[:most]]
     return ContextLikelihood(
         texts=len(full),
         short=len(listed) - len(long),
         context=context,
         continuation=continuation,
-        full=mean_estimate(full),
-        none=mean_estimate(none),
-        gain=_difference(full, none),
-        ratios=tuple(_row(forms, ratio, context) for ratio in sizes),
+        full=mean_estimate(full, documents),
+        none=mean_estimate(none, documents),
+        gain=mean_estimate(full - none, documents),
+        ratios=tuple(_row(forms, ratio, context, documents) for ratio in sizes),
         forms=tuple(forms),
         values=np.stack(list(forms.values()), axis=1),
         provenance=about,
     )
 
 
-def _row(forms: Mapping[str, Array], ratio: int, context: int) -> CompressedContext:
+def _row(forms: Mapping[str, Array], ratio: int, context: int, documents: Sequence[str] | None) -> CompressedContext:
     full, none = forms[FULL], forms[NONE]
     values = [forms[f"{form}:{ratio}"] for form in ("mean", "adaptive", "last")]
-    sums = RatioSums.of(np.stack(values, axis=1) - none[:, None], np.repeat((full - none)[:, None], 3, axis=1))
+    gained, whole = np.stack(values, axis=1) - none[:, None], np.repeat((full - none)[:, None], 3, axis=1)
+    parts = RatioParts(gained, whole, documents or ())
     plain, adaptive, truncated = values
     return CompressedContext(
         ratio=ratio,
         states=-(-context // ratio),
-        compressed=_difference(plain, full),
-        adaptive=_difference(adaptive, full),
-        truncated=_difference(truncated, full),
-        kept=sums.estimate(0),
-        kept_adaptive=sums.estimate(1),
-        kept_truncated=sums.estimate(2),
-        over_truncated=_difference(plain, truncated),
+        compressed=mean_estimate(plain - full, documents),
+        adaptive=mean_estimate(adaptive - full, documents),
+        truncated=mean_estimate(truncated - full, documents),
+        kept=parts.estimate(0),
+        kept_adaptive=parts.estimate(1),
+        kept_truncated=parts.estimate(2),
+        over_truncated=mean_estimate(plain - truncated, documents),
     )
-
-
-def _difference(values: Array, others: Array) -> Estimate:
-    """The mean of paired differences, one a text."""
-    return mean_estimate(values - others)

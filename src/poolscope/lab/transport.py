@@ -14,12 +14,13 @@ from poolscope.clouds.token_clouds import check_clouds
 from poolscope.errors import InputError, require, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.selection import sampled
-from poolscope.numbers.intervals import Estimate, pair_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, pair_estimate
 from poolscope.numbers.moments import unit_mean_factor
 from poolscope.numbers.streaming import text_marks
 from poolscope.numbers.transport import transport_cost
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.show.charts import GREY, curves_figure, short_name
+from poolscope.texts.groups import groups_of_ids
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -227,6 +228,7 @@ def _layer(
         surrogate[row] = _centred(fresh[i], fresh[j])
         if progress is not None:
             progress(1)
+    units = chosen_units(len(clouds), groups_of_ids(list(clouds.ids)))
     means, gaussian = 4 * moments.mean_distance, 4 * (moments.mean_distance + moments.covariance_distance)
     exact, surrogate = means + centred, means + surrogate
     return LayerTransport(
@@ -237,14 +239,14 @@ def _layer(
         gaussian=gaussian,
         exact=exact,
         surrogate=surrogate,
-        means=_share(means, exact, pairs),
-        two_moments=_share(gaussian, exact, pairs),
-        two_moments_surrogate=_share(gaussian, surrogate, pairs),
-        beyond=_share(exact - surrogate, exact, pairs),
+        means=_share(means, exact, pairs, units),
+        two_moments=_share(gaussian, exact, pairs, units),
+        two_moments_surrogate=_share(gaussian, surrogate, pairs, units),
+        beyond=_share(exact - surrogate, exact, pairs, units),
     )
 
 
-def _share(part: Array, whole: Array, pairs: Index) -> Estimate:
+def _share(part: Array, whole: Array, pairs: Index, units: Units) -> Estimate:
     """Σ part/Σ whole over the pairs.
 
     The interval is that of one value a pair, share + (part − share · whole)/mean(whole): their mean is the share, and
@@ -255,4 +257,4 @@ def _share(part: Array, whole: Array, pairs: Index) -> Estimate:
         raise InputError("all pairs drawn have equal clouds, so there is no distance to share out. Give other texts.")
     share = float(part.sum()) / total
     values = share + (part - share * whole) * (len(whole) / total)
-    return pair_estimate(values, pairs[:, 0], pairs[:, 1])
+    return pair_estimate(values, units.of[pairs[:, 0]], units.of[pairs[:, 1]], unit=units.name)

@@ -18,12 +18,20 @@ from poolscope.clouds import TokenClouds, check_clouds
 from poolscope.errors import InputError, whole_number
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, RatioSums, left_out_estimate, pair_estimate
+from poolscope.numbers.intervals import (
+    Estimate,
+    RatioParts,
+    Units,
+    chosen_units,
+    mean_estimate,
+    pair_estimate,
+)
 from poolscope.numbers.moments import Spans, exchangeable_share, second_order_loss, window_bounds, window_scatters
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import text_windows
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.show.charts import GREY, curve, ratios_figure
+from poolscope.texts.groups import document_of_id
 
 Values = tuple[Array, Index, Index]  # SOCM of pairs, and the texts of their two windows
 _NO_PAIRS: Values = (np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -162,18 +170,19 @@ class Window:
 
 @dataclass(frozen=True)
 class Document:
-    """A text that was drawn: the digest of its vectors, by which the draw goes whatever the order, and its vectors."""
+    """A text that was drawn: its vectors, their digest, by which the draw goes, and its own document, where known."""
 
     digest: bytes
     tokens: NDArray[Any]
+    name: str | None
 
 
 @dataclass(frozen=True)
 class WindowMoments:
     """What one shard of texts tells; two of them merge, and `finish_windows` makes the result.
 
-    `lost` are sums over texts of the scatter inside windows (kinds × ratios) over that of the texts; `saved` those of
-    plain windows minus second-order and adaptive ones; `first` the scatter that is gone without the first token.
+    `lost` have for each text the scatter inside windows (kinds × ratios) over its own; `saved` that of plain
+    windows minus second-order and adaptive ones; `first` the scatter that is gone without the first token.
     """
 
     ratios: tuple[int, ...]
@@ -182,9 +191,9 @@ class WindowMoments:
     tokens: int
     single: int
     windows: Index
-    lost: RatioSums
-    saved: RatioSums
-    first: RatioSums
+    lost: RatioParts
+    saved: RatioParts
+    first: RatioParts
     worst: tuple[tuple[Window, ...], ...]
     documents: tuple[Document, ...]
     provenance: dict[str, Any]
@@ -288,10 +297,11 @@ def _part(clouds: TokenClouds, block: Any, ratios: tuple[int, ...], seed: int, a
         worst.append(_largest(_candidates(clouds, block.start, bounds, cuts, owner, scatters)))
         lost[:, _EXPECTED, column] = total * exchangeable_share(lengths, -(-lengths // ratio))
     without_first, documents = np.zeros(len(lengths)), []
+    names = [document_of_id(name) for name in clouds.ids[block.start : block.start + len(lengths)]]
     for text in range(len(lengths)):
         cloud = tokens[bounds[text] : bounds[text + 1]]
         digest = hashlib.blake2b(np.ascontiguousarray(cloud).tobytes(), digest_size=8, key=str(seed).encode()).digest()
-        documents.append(Document(digest, cloud[:_DOCUMENT_TOKENS]))
+        documents.append(Document(digest, cloud[:_DOCUMENT_TOKENS], names[text]))
         if len(cloud) > 1:
             without_first[text] = _others(cloud, ratios, digest, lost[text])
     whole = np.broadcast_to(total[:, None, None], lost.shape).copy()
@@ -304,9 +314,9 @@ def _part(clouds: TokenClouds, block: Any, ratios: tuple[int, ...], seed: int, a
         len(tokens),
         int((lengths == 1).sum()),
         np.array(counts),
-        RatioSums.of(lost, whole),
-        RatioSums.of(lost[:, [_PLAIN]] - lost[:, others], whole[:, others]),
-        RatioSums.of(total - without_first, total),
+        RatioParts(lost, whole, names),
+        RatioParts(lost[:, [_PLAIN]] - lost[:, others], whole[:, others], names),
+        RatioParts(total - without_first, total, names),
         tuple(worst),
         _drawn(documents),
         about,
@@ -360,15 +370,14 @@ def finish_windows(
     for name, value in (("loss_limit", loss_limit), ("collapse_at", collapse_at)):
         if not isinstance(value, Real) or not 0 < value < 1:
             raise InputError(f"{name}: received {value!r}; allowed: a number between 0 and 1.")
-    total = float(moments.first.bottom)
+    total = float(moments.first.bottom.sum())
     if total <= 0:
         raise InputError(
             f"windows: received {moments.texts} texts without two different tokens, {moments.single} of them of one "
             f"token; windows need texts of several tokens. Pass longer texts."
         )
-    documents = [document.tokens for document in moments.documents]
     rows = tuple(
-        _row(moments, column, between_windows(documents, ratio, collapse_at=collapse_at, seed=moments.seed))
+        _row(moments, column, between_windows(moments.documents, ratio, collapse_at=collapse_at, seed=moments.seed))
         for column, ratio in enumerate(moments.ratios)
     )
     within = [row.ratio for row in rows if _upper(row.lost) <= loss_limit]
@@ -382,7 +391,7 @@ def finish_windows(
         largest_ratio=max(within, default=None),
         first_share=moments.first.estimate(()),
         collapse_at=collapse_at,
-        documents=len(documents),
+        documents=len(moments.documents),
         ratios=rows,
         worst=tuple(
             WorstWindow(
@@ -427,25 +436,25 @@ def _row(moments: WindowMoments, column: int, between: Mapping[str, Estimate]) -
 # -- distances between windows: do their means agree while their tokens differ? ---------------------------------------
 
 
-def between_windows(
-    documents: Sequence[NDArray[Any]], ratio: int, *, collapse_at: float, seed: int
-) -> dict[str, Estimate]:
+def between_windows(documents: Sequence[Document], ratio: int, *, collapse_at: float, seed: int) -> dict[str, Estimate]:
     """SOCM and the share of collapsed pairs, among windows of one text and with the nearest window of another.
 
     The floors are those of the tokens of each text in random order. A window needs two tokens. Of a text with more than
     a dozen windows a dozen are drawn. Intervals are over texts.
     """
     random = np.random.default_rng(seed)
-    kept = [_kept(len(tokens), ratio, random) for tokens in documents]
-    mixed = [tokens[random.permutation(len(tokens))] for tokens in documents]
-    measured, chance = (_scored(texts, kept, ratio) for texts in (documents, mixed))
+    plain = [document.tokens for document in documents]
+    kept = [_kept(len(tokens), ratio, random) for tokens in plain]
+    mixed = [tokens[random.permutation(len(tokens))] for tokens in plain]
+    measured, chance = (_scored(texts, kept, ratio) for texts in (plain, mixed))
+    units = chosen_units(len(plain), [document.name or f"#{k}" for k, document in enumerate(documents)])
     estimates = {}
-    for name, (scores, *texts) in measured.items():
+    for name, (scores, left, right) in measured.items():
         both = (scores, chance[name][0])
         collapsed = tuple((values >= collapse_at).astype(np.float64) for values in both)
         for kind, (values, by_chance) in (("socm", both), ("collapse", collapsed)):
             floor = float(by_chance.mean()) if len(by_chance) else None
-            estimates[f"{name}_{kind}"] = _estimate(values, *texts, floor=floor)
+            estimates[f"{name}_{kind}"] = _estimate(values, left, right, units, floor=floor)
     return estimates
 
 
@@ -490,14 +499,10 @@ def _socm(windows: TokenClouds, pairs: Sequence[tuple[int, int]], texts: Index) 
     return columns.socm, texts[columns.i], texts[columns.j]
 
 
-def _estimate(values: Array, left: Index, right: Index, *, floor: float | None) -> Estimate:
-    """The mean over pairs with its interval over texts: by leaving out one text, or two-sided where pairs cross."""
+def _estimate(values: Array, left: Index, right: Index, units: Units, *, floor: float | None) -> Estimate:
+    """The mean over pairs with its interval over the units of their texts: two-sided where pairs cross texts."""
     if not len(values):
         return Estimate(None)
-    mean = float(values.mean())
-    if not np.array_equal(left, right):
-        return pair_estimate(values, left, right, floor=floor)
-    inverse = np.unique(left, return_inverse=True)[1]
-    sums, counts = np.bincount(inverse, values), np.bincount(inverse)
-    without = (values.sum() - sums) / np.maximum(len(values) - counts, 1)
-    return replace(left_out_estimate(mean, without), floor=floor)
+    if np.array_equal(left, right):
+        return replace(mean_estimate(values, units.among(left)), floor=floor)
+    return pair_estimate(values, units.of[left], units.of[right], floor=floor, unit=units.name)

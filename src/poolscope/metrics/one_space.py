@@ -25,7 +25,7 @@ from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import marks_of, smallest
 from poolscope.results import Result, bulk, column_rows, origin, provenance
 from poolscope.show.charts import histogram_figure
-from poolscope.texts.groups import plain_text
+from poolscope.texts.groups import checked_groups, plain_text
 
 # Of more texts so many are drawn, by their words: the time grows with the cube of their number.
 MOST_TEXTS = 1000
@@ -111,7 +111,14 @@ class OneSpace(Result):
         return histogram_figure(self.scores[np.isfinite(self.scores)], bins=60, hover=hover, **words)
 
 
-def one_space(vectors: ArrayLike, texts: Sequence[str], *, seed: int = 0, most: int = MOST_TEXTS) -> OneSpace:
+def one_space(
+    vectors: ArrayLike,
+    texts: Sequence[str],
+    *,
+    groups: Sequence[Any] | None = None,
+    seed: int = 0,
+    most: int = MOST_TEXTS,
+) -> OneSpace:
     """The share of vectors that are not of the one model that made the others.
 
     Each vector is predicted from the vectors of texts that share its words. z is how far the vector lies above the
@@ -126,6 +133,8 @@ def one_space(vectors: ArrayLike, texts: Sequence[str], *, seed: int = 0, most: 
         One row a text (N × d); their lengths do not count.
     texts : list of str
         Their texts, at least 100.
+    groups : list, optional
+        The document of each text, where known: the interval is then over these.
     seed : int
         Of the draw of texts.
     most : int
@@ -168,7 +177,8 @@ def one_space(vectors: ArrayLike, texts: Sequence[str], *, seed: int = 0, most: 
     nothing = _Fit(0.0, np.full(len(rows), np.nan), np.zeros(len(rows)))
     fit = max(fits, key=lambda fit: float(fit.probabilities.sum()), default=nothing)
     known = np.isfinite(fit.scores)
-    share = share_estimate(fit.probabilities[known], each="texts") if fits else Estimate(None)
+    documents = None if groups is None else np.array(checked_groups(groups, len(unit)))[drawn][known]
+    share = share_estimate(fit.probabilities[known], units=documents, each="texts") if fits else Estimate(None)
     share = replace(share, floor=_ODD_SHARE + _ODD_TEXTS / len(rows))
     return OneSpace(
         texts=len(rows),

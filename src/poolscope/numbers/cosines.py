@@ -53,14 +53,14 @@ class PairCosine:
         return left_out_estimate(self.value - other.value, self.without - other.without, self.sizes, unit=self.unit)
 
 
-def pair_cosine(unit: UnitRows) -> PairCosine:
-    """(‖Σ e‖² − m)/(m(m − 1)) of m unit vectors.
+def pair_cosine(unit: UnitRows, units: Units | None = None) -> PairCosine:
+    """(‖Σ e‖² − m)/(m(m − 1)) of m unit vectors; `units` are what is left out in turn.
 
     >>> found = pair_cosine(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32))
     >>> round(found.value, 6), found.without.tolist()
     (0.333333, [0.0, 1.0, 0.0])
     """
-    return grouped_cosines(unit, np.zeros(len(unit), dtype=np.int64), 1)[0]
+    return grouped_cosines(unit, np.zeros(len(unit), dtype=np.int64), 1, units)[0]
 
 
 def grouped_cosines(unit: UnitRows, groups: Index, count: int, units: Units | None = None) -> list[PairCosine]:

@@ -103,6 +103,15 @@ def tells(names: Sequence[str]) -> bool:
     return 1 < len(counts) < len(names)
 
 
+def known_groups(groups: Sequence[Any] | NDArray[Any] | None, ids: Sequence[str]) -> list[str] | None:
+    """The document of each text: as named, otherwise as the ids tell; None where they do not.
+
+    >>> known_groups(None, ["a#1", "a#2", "b"]), known_groups(["x", "y", "x"], ["a#1", "a#2", "b"])
+    (['a', 'a', 'b'], ['x', 'y', 'x'])
+    """
+    return groups_of_ids(ids) if groups is None else checked_groups(groups, len(ids))
+
+
 def checked_groups(groups: Sequence[Any] | NDArray[Any], texts: int) -> list[str]:
     """One name a text."""
     names = [str(name) for name in groups]

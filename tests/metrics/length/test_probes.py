@@ -222,3 +222,13 @@ def test_on_the_embedded_model_averaging_gives_most_of_the_rise(minilm, docstrin
     assert (nulls.other.tokens, nulls.other.chunks) == (128, 2)
     beyond = [row for row in nulls.positions if row.beyond]
     assert max(row.cosine.value for row in beyond) > nulls.positions[0].cosine.value + 0.05
+
+
+def test_documents_are_the_unit_of_probes_where_they_are_known():
+    """Two texts a document: each as a unit of its own would count 60 draws where there are 30."""
+    model, groups = as_encoder(context_free_model(positions=0.0)), [f"d{k // 2}" for k in range(len(TEXTS))]
+    nulls, cut = length_nulls(model, TEXTS, groups=groups), truncation_probe(model, TEXTS, groups=groups)
+    found = [row.excess for row in nulls.averaging[1:]] + [row.full for row in nulls.averaging] + [cut.slope]
+    assert {one.interval.unit for one in found} == {"documents"}
+    joined = join_probe(model, [" ".join(text.split()[:8]) for text in TEXTS * 2], groups=groups * 2)
+    assert "documents" in joined.slope.no_interval

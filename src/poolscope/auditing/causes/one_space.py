@@ -16,7 +16,8 @@ def share_of_another_origin(search: Search) -> Symptom | None:
     """
     if search.collection is None or len(search.texts) < FEWEST_TEXTS or search.runtime is not None:
         return None
-    measured = one_space(search.vectors, search.texts, seed=search.seed)
+    groups = None if search.documents is None else search.documents.tolist()
+    measured = one_space(search.vectors, search.texts, groups=groups, seed=search.seed)
     if measured.other.value is None:
         return None
     texts = np.zeros(len(search.texts), bool)

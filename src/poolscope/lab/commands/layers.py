@@ -312,6 +312,7 @@ def _measure_windows(
 ) -> tuple[WindowsResult, ContextLikelihood | None]:
     from poolscope.encoders.capabilities import vocabulary_of
     from poolscope.stores.store import is_clouds
+    from poolscope.texts.groups import groups_of_ids
 
     if is_clouds(inputs.model):
         if lengths is not None or layer != -1:
@@ -324,7 +325,8 @@ def _measure_windows(
     if lengths is not None:  # first: a model that cannot do it is refused before the work
         ratios = settings["ratios"]
         fitting = [size for size in ratios if 2 * size <= lengths["context"]]
-        likely = poolscope.context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, **lengths)
+        groups = groups_of_ids(corpus.ids)
+        likely = poolscope.context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, groups=groups, **lengths)
     clouds = _encoded(encoder, corpus, layer, inputs.screen)
     return poolscope.windows(clouds, vocabulary=vocabulary_of(encoder), **settings), likely
 

@@ -13,7 +13,7 @@ it is mixed at random (k texts joined).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,11 @@ from poolscope.encoders.batching import Array, Ids, TokenInputs, as_inputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series
 from poolscope.numbers.cosines import PairCosine, pair_cosine
-from poolscope.numbers.intervals import Estimate, left_out_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, left_out_estimate, not_by_documents
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import shuffled_order
 from poolscope.show.charts import short_name
+from poolscope.texts.groups import checked_groups
 from poolscope.texts.records import draw
 
 DOCUMENTS = 64
@@ -177,6 +178,7 @@ def length_nulls(
     *,
     documents: int = DOCUMENTS,
     chunk: int | None = None,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LengthNulls:
@@ -185,7 +187,8 @@ def length_nulls(
     `chunk` is the length of a chunk in tokens, special ones included (default: a quarter of the model's limit). Total
     lengths double from one chunk up to what the model's positions allow (at most 1,024 tokens) and at least 20 texts
     reach; those beyond the limit in force are marked. The longest within it is also averaged in chunks of twice (or
-    half) the length. These inputs are encoded on top of the texts themselves.
+    half) the length. These inputs are encoded on top of the texts themselves. `groups`: the document that each text
+    is of, where known; intervals are then over these.
     """
     inputs = as_inputs(encoder)
     size = _chunk_size(inputs) if chunk is None else chunk
@@ -199,10 +202,11 @@ def length_nulls(
             f"max_length: received a limit of {inputs.limit} tokens, in which two chunks of {size} have no room: "
             f"{2 * size} or more are needed. Raise the limit, or give a shorter chunk."
         )
-    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
+    rows, names = _shuffled(inputs, texts, groups, seed)
     totals = _totals(inputs, [len(row) for row in rows], size)
-    chosen = draw([row for row in rows if len(row) >= _needed(inputs, totals[-1], size)], documents, seed=seed)
-    run = _Run(inputs, chosen, size, progress)
+    least = _needed(inputs, totals[-1], size)
+    chosen, units = _drawn(rows, names, least, documents, seed)
+    run = _Run(inputs, chosen, units, size, progress)
     movable = bool(inputs.position_tables())
     return LengthNulls(
         model=inputs.encoder.card.name,
@@ -215,6 +219,23 @@ def length_nulls(
         encoded_tokens=run.tokens,
         notes=() if movable else (_UNMOVED,),
     )
+
+
+def _shuffled(
+    inputs: TokenInputs, texts: Sequence[str], groups: Sequence[Any] | None, seed: int
+) -> tuple[list[Ids], list[str] | None]:
+    """The tokens of the texts in an order that their words give, and their documents, where known."""
+    order = shuffled_order(texts, seed=seed)
+    names = None if groups is None else checked_groups(groups, len(texts))
+    return inputs.content([texts[k] for k in order]), None if names is None else [names[k] for k in order]
+
+
+def _drawn(
+    rows: Sequence[Ids], names: Sequence[str] | None, least: int, most: int, seed: int
+) -> tuple[list[Ids], Units]:
+    """At most so many rows of so many tokens or more, and the unit of each."""
+    drawn = draw([k for k, row in enumerate(rows) if len(row) >= least], most, seed=seed)
+    return [rows[k] for k in drawn], chosen_units(len(drawn), None if names is None else [names[k] for k in drawn])
 
 
 def _chunk_size(inputs: TokenInputs) -> int:
@@ -244,9 +265,12 @@ def _totals(inputs: TokenInputs, lengths: Sequence[int], chunk: int) -> list[int
 class _Run:
     """The documents through the model, whole and in chunks; counts the tokens that are encoded."""
 
-    def __init__(self, inputs: TokenInputs, rows: Sequence[Ids], chunk: int, progress: Progress | None) -> None:
+    def __init__(
+        self, inputs: TokenInputs, rows: Sequence[Ids], units: Units, chunk: int, progress: Progress | None
+    ) -> None:
         self.inputs = inputs
         self.rows = rows
+        self.units = units
         self.chunk = chunk
         self._encoded_before = inputs.encoded
         self._progress = progress
@@ -264,7 +288,7 @@ class _Run:
         if self.inputs.position_tables():
             step = self.chunk - self.inputs.added
             placed = [free[0], *(self._moved(k, k * step) for k in range(1, most))]
-        self._whole[self.chunk] = _averaged(free[:1])
+        self._whole[self.chunk] = self._averaged(free[:1])
         counts = {total: total // self.chunk for total in totals}
         return tuple(self._row(total, free[:n], placed and placed[:n]) for total, n in counts.items())
 
@@ -284,7 +308,7 @@ class _Run:
         start = self._whole[self.chunk]
         moved = []
         for offset in offsets:
-            cosine = start if offset == 0 else _averaged([self._moved(0, offset)])
+            cosine = start if offset == 0 else self._averaged([self._moved(0, offset)])
             beyond = self.beyond(offset + self.chunk)
             moved.append(PositionRow(offset, cosine.estimate, cosine.minus(start), beyond))
         return tuple(moved)
@@ -296,14 +320,14 @@ class _Run:
     def _row(self, total: int, free: Sequence[Array], placed: Sequence[Array] | None) -> AveragingRow:
         """One total length, and the averages of the vectors of its chunks."""
         if total not in self._whole:
-            self._whole[total] = _averaged([self._encode([self.inputs.cut(row, total) for row in self.rows])])
-        whole, averaged = self._whole[total], _averaged(free)
+            self._whole[total] = self._averaged([self._encode([self.inputs.cut(row, total) for row in self.rows])])
+        whole, averaged = self._whole[total], self._averaged(free)
         return AveragingRow(
             tokens=total,
             chunks=len(free),
             full=whole.estimate,
             averaged=averaged.estimate,
-            placed=None if placed is None else _averaged(placed).estimate,
+            placed=None if placed is None else self._averaged(placed).estimate,
             excess=whole.minus(averaged),
             beyond=self.beyond(total),
         )
@@ -325,10 +349,9 @@ class _Run:
     def _encode(self, rows: Sequence[Ids]) -> Array:
         return self.inputs.encode(rows, progress=self._progress)
 
-
-def _averaged(parts: Sequence[Array]) -> PairCosine:
-    """Of the means of several vectors of every document."""
-    return pair_cosine(unit_rows(np.mean(parts, axis=0), "averages of chunks"))
+    def _averaged(self, parts: Sequence[Array]) -> PairCosine:
+        """Of the means of several vectors of every document."""
+        return pair_cosine(unit_rows(np.mean(parts, axis=0), "averages of chunks"), self.units)
 
 
 # -- probes -------------------------------------------------------------------------------------------------------
@@ -393,15 +416,17 @@ def truncation_probe(
     texts: Sequence[str],
     *,
     most_texts: int = TEXTS,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LengthProbe:
     """The same texts cut at 16, 32, 64, … tokens up to the model's limit: same beginnings, other length.
 
-    At most `most_texts` texts that are long enough for the longest cut; the cuts go as far as 20 texts reach.
+    At most `most_texts` texts that are long enough for the longest cut; the cuts go as far as 20 texts reach. `groups`:
+    the document that each text is of, where known.
     """
     inputs = as_inputs(encoder)
-    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
+    rows, names = _shuffled(inputs, texts, groups, seed)
     if _longest(inputs) < 2 * SHORTEST:
         raise InputError(
             f"max_length: received a limit of {_longest(inputs)} tokens; that is too short to cut texts at two "
@@ -414,10 +439,10 @@ def truncation_probe(
             f"texts: fewer than {MIN_TEXTS} have {2 * SHORTEST} tokens or more, so that there is nothing to cut. Give "
             f"longer texts."
         )
-    chosen = draw([row for row in rows if len(row) >= cuts[-1] - inputs.added], most_texts, seed=seed)
+    chosen, units = _drawn(rows, names, cuts[-1] - inputs.added, most_texts, seed)
     before = inputs.encoded
     vectors = inputs.encode([inputs.cut(row, cut) for cut in cuts for row in chosen], progress=progress)
-    cosines = [_cosine(part) for part in np.split(vectors, len(cuts))]
+    cosines = [_cosine(part, units) for part in np.split(vectors, len(cuts))]
     return _probe(
         "truncation",
         "The same texts cut short",
@@ -459,6 +484,7 @@ def join_probe(
     texts: Sequence[str],
     *,
     most_texts: int = TEXTS,
+    groups: Sequence[Any] | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LengthProbe:
@@ -466,10 +492,12 @@ def join_probe(
 
     Joined are texts of the shorter half of the corpus, as long as k of them fit into the model's limit; an input is cut
     there. No text is in two inputs, which would make them alike by itself. What the averages reach too is not the
-    model's doing.
+    model's doing. `groups`: the document that each text is of, where known. An input is made of several documents,
+    and a document is in several inputs, so that no interval is known then.
     """
     inputs = as_inputs(encoder)
-    rows = inputs.content([texts[k] for k in shuffled_order(texts, seed=seed)])
+    rows, names = _shuffled(inputs, texts, groups, seed)
+    documents = chosen_units(len(rows), names)
     short = [row for row in rows if 0 < len(row) <= np.quantile([len(row) for row in rows], _SHORT)]
     limit = _longest(inputs)
     fitting = (limit - inputs.added) / max(float(np.mean([len(row) for row in short])), 1.0) if short else 0
@@ -480,18 +508,20 @@ def join_probe(
             f"tokens; {4 * MIN_TEXTS} are enough. Give more texts."
         )
     count = min(most_texts, len(short) // times[-1])
-    groups = np.random.default_rng(seed).permutation(len(short))[: count * times[-1]].reshape(count, times[-1])
+    made = np.random.default_rng(seed).permutation(len(short))[: count * times[-1]].reshape(count, times[-1])
     before = inputs.encoded
-    parts = inputs.encode([short[i] for i in groups.ravel()], progress=progress).reshape(*groups.shape, -1)
+    parts = inputs.encode([short[i] for i in made.ravel()], progress=progress).reshape(*made.shape, -1)
     cosines, steps = [], []
     for k in times:
-        joined = [inputs.cut(np.concatenate([short[i] for i in group[:k]]), limit) for group in groups]
+        joined = [inputs.cut(np.concatenate([short[i] for i in parts_of[:k]]), limit) for parts_of in made]
         cosine = _cosine(inputs.encode(joined, progress=progress))
         averaged = _cosine(parts[:, :k].mean(axis=1))
         tokens = [len(row) + inputs.added for row in joined]
         cosines.append(cosine)
-        steps.append(ProbeRow(float(np.mean(tokens)), k, cosine.estimate, averaged.estimate))
-    return _probe("joins", "Random texts joined", steps, cosines, texts=len(groups), encoded=inputs.encoded - before)
+        shown = (not_by_documents(one.estimate, documents) for one in (cosine, averaged))
+        steps.append(ProbeRow(float(np.mean(tokens)), k, *shown))
+    found = _probe("joins", "Random texts joined", steps, cosines, texts=len(made), encoded=inputs.encoded - before)
+    return replace(found, slope=not_by_documents(found.slope, documents))
 
 
 def _doubling(first: int, most: int) -> list[int]:
@@ -505,8 +535,8 @@ def _longest(inputs: TokenInputs) -> int:
     return min(inputs.limit or _MOST_TOKENS, _MOST_TOKENS)
 
 
-def _cosine(vectors: Any) -> PairCosine:
-    return pair_cosine(unit_rows(vectors, "probe"))
+def _cosine(vectors: Any, units: Units | None = None) -> PairCosine:
+    return pair_cosine(unit_rows(vectors, "probe"), units)
 
 
 def _probe(
@@ -516,5 +546,6 @@ def _probe(
     places = np.log2([row.tokens for row in rows])
     weights = (places - places.mean()) / ((places - places.mean()) ** 2).sum()
     slope = float(weights @ [cosine.value for cosine in cosines])
-    found = left_out_estimate(slope, weights @ np.stack([cosine.without for cosine in cosines]))
+    without, first = weights @ np.stack([cosine.without for cosine in cosines]), cosines[0]
+    found = left_out_estimate(slope, without, first.sizes, unit=first.unit)
     return LengthProbe(name, meaning, texts, tuple(rows), found, encoded)

@@ -184,7 +184,7 @@ def length_report(
     if labels is not None:
         parts["labels"] = labels_by_length(measured.vectors, measured.lengths, labels, groups=groups, **settings)
     if probes:
-        parts |= _probes(encoder, texts, measured, seed, progress, notes)
+        parts |= _probes(encoder, texts, measured, groups, seed, progress, notes)
         parts["shift"] = _attempt(
             "The change of subject was", lambda: _shift(encoder, texts, measured, groups, seed, progress), notes
         )
@@ -206,12 +206,13 @@ def _probes(
     encoder: TokenEncoder,
     texts: Sequence[str],
     measured: MeasuredTexts,
+    groups: Sequence[Any] | None,
     seed: int,
     progress: Progress | None,
     notes: list[str],
 ) -> dict[str, Any]:
     """Null models and probes on the same inputs: what one encoded, or the pass over the texts, serves the others."""
-    shared: dict[str, Any] = {"seed": seed, "progress": progress}
+    shared: dict[str, Any] = {"groups": groups, "seed": seed, "progress": progress}
     inputs = _attempt("The null models and probes were", lambda: TokenInputs(encoder), notes)
     if inputs is None:
         return {}

@@ -20,7 +20,14 @@ from poolscope.errors import InputError
 from poolscope.metrics.length.bins import LengthPart, Panel, row_panels
 from poolscope.numbers import Array
 from poolscope.numbers.cosines import pair_cosine
-from poolscope.numbers.intervals import Estimate, mean_estimate, regression_slopes
+from poolscope.numbers.intervals import (
+    Estimate,
+    Units,
+    chosen_units,
+    mean_estimate,
+    not_by_documents,
+    regression_slopes,
+)
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import shuffled_order
 from poolscope.results import bulk
@@ -221,7 +228,8 @@ def semantic_shift(
     shifts = measured.prod(axis=1)
     alike = (unit[drawn] @ unit.sum(axis=0) - 1) / (len(unit) - 1)
     slopes, explained = regression_slopes(alike, np.stack([np.log2(sizes[drawn]), shifts], axis=1), documents)
-    made, mixing = _made(ways, encoded[len(flat) :], dict(zip(flat, spoken, strict=True)))
+    known = chosen_units(len(drawn), documents)
+    made, mixing = _made(ways, encoded[len(flat) :], dict(zip(flat, spoken, strict=True)), known)
     varies = np.ptp(shifts) > 0 and np.ptp(sizes[drawn]) > 0
     return SemanticShift(
         texts=len(drawn),
@@ -264,9 +272,15 @@ def _ways(
 
 
 def _made(
-    ways: Mapping[str, Sequence[Sequence[str]]], vectors: NDArray[Any], spoken: Mapping[str, NDArray[Any]]
+    ways: Mapping[str, Sequence[Sequence[str]]],
+    vectors: NDArray[Any],
+    spoken: Mapping[str, NDArray[Any]],
+    documents: Units,
 ) -> tuple[tuple[MadeTexts, ...], Estimate]:
-    """How alike the texts of each way are; `vectors` are theirs, way after way, `spoken` those of the sentences."""
+    """How alike the texts of each way are; `vectors` are theirs, way after way, `spoken` those of the sentences.
+
+    A text made of several has several documents, so that nothing of them has an interval where documents are known.
+    """
     if not ways:
         return (), Estimate(None)
     rows, cosines = [], {}
@@ -275,8 +289,9 @@ def _made(
         cosines[label] = pair_cosine(unit_rows(own, label))
         shifts = np.array([np.prod(shift_of([spoken[sentence] for sentence in row])) for row in made])
         words = float(np.mean([len(" ".join(row).split()) for row in made]))
-        rows.append(MadeTexts(label, len(made), words, mean_estimate(shifts), cosines[label].estimate))
-    return tuple(rows), cosines["several texts"].minus(cosines["one text"])
+        shown = (not_by_documents(one, documents) for one in (mean_estimate(shifts), cosines[label].estimate))
+        rows.append(MadeTexts(label, len(made), words, *shown))
+    return tuple(rows), not_by_documents(cosines["several texts"].minus(cosines["one text"]), documents)
 
 
 def _of_one_document(

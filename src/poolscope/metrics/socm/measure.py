@@ -34,7 +34,6 @@ from poolscope.numbers.bures import native
 from poolscope.numbers.bures.factors import ReducedCache
 from poolscope.numbers.intervals import (
     RegressionEstimate,
-    Units,
     chosen_units,
     corpus_interval,
     regression_estimate,
@@ -42,7 +41,7 @@ from poolscope.numbers.intervals import (
 from poolscope.numbers.moments import TextMoments, text_moments, unit_mean_factors
 from poolscope.results import provenance, with_provenance
 from poolscope.surface import as_array
-from poolscope.texts.groups import checked_groups, groups_of_ids
+from poolscope.texts.groups import known_groups
 
 Corpus = tuple[TokenClouds, TextMoments]
 InParts = Callable[[PairSelection, TallyOptions], PairTally]
@@ -205,7 +204,7 @@ def measured_pairs(
     settings = {**formula.to_dict(), "pairs": selection.kind, "sample": drawn, "neighbours": neighbours}
     settings |= {"seed": seed if drawn else None, "kernel": "numpy" if native.kernel() is None else "compiled"}
     origin = provenance(*([clouds] if right is clouds else [clouds, right]), settings=settings)
-    units = _units(clouds, groups) if right is clouds else None
+    units = chosen_units(len(clouds), known_groups(groups, list(clouds.ids))) if right is clouds else None
     wanted = TallyOptions(formula, top, keep=selection.count <= keep, units=units)
     with _table_writer(path, origin) as write:
         if in_parts is None:
@@ -231,12 +230,6 @@ def measured_pairs(
         left=clouds,
         right=right,
     )
-
-
-def _units(clouds: TokenClouds, groups: Sequence[Any] | None) -> Units:
-    """What the texts are counted by: their documents, where they are named or the ids name them."""
-    names = groups_of_ids(list(clouds.ids)) if groups is None else checked_groups(groups, len(clouds))
-    return chosen_units(len(clouds), names)
 
 
 class _Corpora:

@@ -28,13 +28,18 @@ from poolscope.numbers.intervals.estimate import (
     with_floor,
 )
 from poolscope.numbers.intervals.left_out import (
-    RatioSums,
     leave_one_out_interval,
     left_out_estimate,
     left_out_share,
     percentile_interval,
 )
-from poolscope.numbers.intervals.means import mean_estimate, ratio_estimate, share_estimate, share_of
+from poolscope.numbers.intervals.means import (
+    RatioParts,
+    mean_estimate,
+    ratio_estimate,
+    share_estimate,
+    share_of,
+)
 from poolscope.numbers.intervals.paired import (
     ONE_PLACE,
     PairedDifference,
@@ -61,6 +66,7 @@ from poolscope.numbers.intervals.units import (
     FEWEST_PAIRED_DOCUMENTS,
     FEWEST_UNITS,
     Units,
+    answers,
     chosen_units,
     not_by_documents,
     query_units,
@@ -81,9 +87,10 @@ __all__ = [
     "Estimate",
     "Interval",
     "PairedDifference",
-    "RatioSums",
+    "RatioParts",
     "RegressionEstimate",
     "Units",
+    "answers",
     "chosen_units",
     "corpus_interval",
     "difference_of_means",

@@ -1,13 +1,10 @@
 """Any statistic, by leaving out one unit at a time.
 
 MacKinnon, Nielsen, Webb (2023), Fast and reliable jackknife and bootstrap methods for cluster-robust inference. J.
-Applied Econometrics 38 (CV3). The linearised ratio: Cochran (1977), Sampling techniques, section 6.
+Applied Econometrics 38 (CV3).
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -48,54 +45,6 @@ def leave_one_out_interval(
     error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
     method = f"jackknife over {unit}" if size == 1 else f"jackknife over {count} groups of {size} {unit}"
     return around(value, error, count - 1, f"the population of {unit}", method, unit=unit)
-
-
-@dataclass
-class RatioSums:
-    """Sums over texts of a numerator and a denominator, each an array of one shape: what a ratio of totals needs.
-
-    Two of them merge by addition, so the ratio and its interval are the same in one part and in several.
-
-    >>> sums = RatioSums.of(np.array([[1.0], [2.0], [2.0]]), np.array([[4.0], [4.0], [2.0]]))
-    >>> print(sums.estimate(0))
-    0.500 [-0.245, 1.245]
-    """
-
-    texts: int
-    top: Array
-    bottom: Array
-    top_squares: Array
-    products: Array
-    bottom_squares: Array
-
-    @classmethod
-    def of(cls, top: Array, bottom: Array) -> RatioSums:
-        """From one row a text of each."""
-        pairs = ((top, top), (top, bottom), (bottom, bottom))
-        return cls(len(top), top.sum(0), bottom.sum(0), *((one * other).sum(0) for one, other in pairs))
-
-    def merge(self, other: RatioSums) -> RatioSums:
-        """Of the texts of both."""
-        mine, theirs = vars(self).values(), vars(other).values()
-        return RatioSums(*(one + two for one, two in zip(mine, theirs, strict=True)))
-
-    def estimate(self, index: Any, *, floor: float | None = None) -> Estimate:
-        """Σ top/Σ bottom at that place of the arrays; its interval is that of the linearised ratio over texts."""
-        top, bottom = float(self.top[index]), float(self.bottom[index])
-        if bottom <= 0:
-            return Estimate(None)
-        ratio = top / bottom
-        if self.texts < 3:
-            return Estimate(ratio, floor=floor)
-        squares = float(
-            self.top_squares[index] - 2 * ratio * self.products[index] + ratio**2 * self.bottom_squares[index]
-        )
-        rounding = 1e-13 * float(self.top_squares[index] + ratio**2 * self.bottom_squares[index])
-        error = np.sqrt((squares if squares > rounding else 0.0) * self.texts / (self.texts - 1)) / bottom
-        interval = around(
-            ratio, error, self.texts - 1, "the population of texts", "linearised ratio over texts", unit="texts"
-        )
-        return Estimate(ratio, interval, floor)
 
 
 def left_out_estimate(

@@ -6,7 +6,10 @@ Survey Methodology 24); a ratio of two means is Fieller's (1954, JRSS B 16).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -113,7 +116,7 @@ def clopper_pearson(share: float, count: float, level: float) -> tuple[float, fl
 
 
 def ratio_estimate(
-    top: Array, bottom: Array, units: ArrayLike | None = None, *, each: str = "queries", level: float = LEVEL
+    top: Array, bottom: Array, units: ArrayLike | Units | None = None, *, each: str = "queries", level: float = LEVEL
 ) -> Estimate:
     """The ratio of two means over the same units, both estimated, with the interval of Fieller; no value for none.
 
@@ -145,3 +148,40 @@ def ratio_estimate(
     reach = float(np.sqrt(max(half * half - a * c, 0.0)))
     ends = (half - reach) / a, (half + reach) / a
     return Estimate(value, Interval(*ends, level, f"the population of {chosen.name}", "Fieller", chosen.name))
+
+
+@dataclass
+class RatioParts:
+    """A numerator and a denominator of each text, both arrays of one shape (texts × …), and its document, where known.
+
+    Two of them merge, so the ratio and its interval are the same in one part and in several.
+
+    >>> parts = RatioParts(np.arange(1.0, 13)[:, None], np.full((12, 1), 2.0))
+    >>> print(parts.estimate(0))
+    3.250 [2.105, 4.395]
+    >>> RatioParts(parts.top, parts.bottom, list("aabbccddeeff")).estimate(0).no_interval
+    'no interval: 6 documents, 10 are needed'
+    """
+
+    top: Array
+    bottom: Array
+    documents: Sequence[str | None] = ()
+
+    @cached_property
+    def units(self) -> Units:
+        """The unit of each text; one whose document is not known is one by itself."""
+        names = [f"text {k}" if name is None else f"document {name}" for k, name in enumerate(self._named())]
+        return chosen_units(len(names), names)
+
+    def merge(self, other: RatioParts) -> RatioParts:
+        """Of the texts of both."""
+        top, bottom = (np.concatenate(pair) for pair in ((self.top, other.top), (self.bottom, other.bottom)))
+        return RatioParts(top, bottom, [*self._named(), *other._named()])
+
+    def _named(self) -> Sequence[str | None]:
+        return self.documents or [None] * len(self.top)
+
+    def estimate(self, index: Any, *, floor: float | None = None) -> Estimate:
+        """Σ top/Σ bottom at that place of the arrays, with the interval of `ratio_estimate`."""
+        place = (slice(None), *index) if isinstance(index, tuple) else (slice(None), index)
+        return replace(ratio_estimate(self.top[place], self.bottom[place], self.units), floor=floor)

@@ -91,6 +91,17 @@ def chosen_units(count: int, documents: ArrayLike | Units | None = None, *, each
     return Units("documents" if len(first) < count else each, number[of.ravel()])
 
 
+def answers(relevant: Index, marks: Index) -> tuple[Index, Index]:
+    """The queries that a text is relevant to, and the one text of each that decides its unit: the smallest mark's.
+
+    >>> [side.tolist() for side in answers(np.array([[0, 2], [1, 0], [0, 1]]), np.array([7, 5, 3]))]
+    [[0, 1], [1, 0]]
+    """
+    order = np.lexsort((marks, relevant[:, 0]))
+    asked, place = np.unique(relevant[order, 0], return_index=True)
+    return asked, relevant[order[place], 1]
+
+
 def query_units(
     relevant: Index, marks: Index, documents: ArrayLike | None = None, *, queries: int | None = None
 ) -> Units:
@@ -104,9 +115,7 @@ def query_units(
     >>> query_units(pairs, np.arange(3), ["a", "b", "a"]).of.tolist(), query_units(pairs, np.arange(3)).name
     ([0, 0, 1], 'queries')
     """
-    order = np.lexsort((marks, relevant[:, 0]))
-    asked, place = np.unique(relevant[order, 0], return_index=True)
-    first = relevant[order[place], 1]
+    asked, first = answers(relevant, marks)
     names = np.unique(first if documents is None else np.asarray(documents)[first], return_inverse=True)[1].ravel()
     count = len(asked) if queries is None else queries
     of = np.arange(count) + len(names)
