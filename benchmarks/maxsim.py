@@ -15,6 +15,7 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -95,7 +96,7 @@ def other_libraries(queries: UnitTokens, texts: UnitTokens) -> dict[str, Callabl
 
     ways: dict[str, Callable[[], Any]] = {}
     sides = [[torch.from_numpy(side.floats(k, k + 1)) for k in range(len(side))] for side in (queries, texts)]
-    if find_spec("sentence_transformers") is not None:
+    with suppress(ImportError):  # not there, or one before 6.0, which has no MaxSim
         from sentence_transformers.util.similarity import maxsim as theirs
 
         ways["sentence-transformers"] = lambda: theirs(*sides)
