@@ -2,6 +2,7 @@
 
 `VERSION` counts changes after which a file of the earlier version no longer fits. A new field is no such change.
 
+>>> from poolscope.numbers.intervals import Interval
 >>> schema_of(Interval)["required"]
 ['low', 'high', 'level', 'answers', 'method', 'unit']
 >>> schema_of(float | None)
