@@ -440,15 +440,15 @@ class _Counts:
 
     def notes(self, idle: int) -> Iterator[str]:
         if self.empty:
-            yield f"Queries: {self.empty:,} rows without a text are left out."
+            yield f"Queries left out because they are empty: {self.empty:,}."
         if self.merged:
-            yield f"Queries: {self.merged:,} have the text of another one; they count as one, with the answers of both."
+            yield f"Queries with the text of another one: {self.merged:,}. They count as one, with the answers of both."
         if self.twice:
-            yield f"Queries: {self.twice:,} judgements stand twice; each counts once."
+            yield f"Judgements of queries that stand twice: {self.twice:,}. Each counts once."
         if self.refused:
-            yield f"Queries: {self.refused:,} judgements have a grade of 0 or less: texts that are not relevant."
+            yield f"Judgements of queries with a grade of 0 or less: {self.refused:,}. These texts are not relevant."
         if idle:
-            yield f"Queries: {idle:,} name no relevant text, and are left out."
+            yield f"Queries left out because they name no relevant text: {idle:,}."
 
 
 def _gathered(rows: Iterable[_Row], source: str) -> Queries:
