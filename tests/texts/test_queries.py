@@ -132,7 +132,7 @@ def test_what_is_left_out_or_merged_is_counted():
     ]
     asked = read_queries(rows)
     assert (asked.texts, asked.ids, asked.named) == (("what purrs?",), ("a",), ("cat", "lion"))
-    assert [int(re.search(r"\d+", note)[0]) for note in asked.notes] == [1, 1, 1, 1, 2]
+    assert [int(re.search(r": (\d+)\.", note)[1]) for note in asked.notes] == [1, 1, 1, 1, 2]
     assert "name no relevant text" in asked.notes[-1]
 
 
