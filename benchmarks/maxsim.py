@@ -1,6 +1,7 @@
 """MaxSim of all pairs: its time over that of the bare product of the same tokens, and over that of other libraries.
 
-    python benchmarks/maxsim.py [--queries 60] [--texts 1000] [--length 200] [--repeats 3] [--others]
+    python benchmarks/maxsim.py [--queries 60] [--texts 1000] [--length 200] [--dimensions 384 768] [--repeats 3]
+                                 [--others]
 
 The bare product is that of all query tokens with all text tokens, in the same tiles and by as many threads, thrown away
 as it comes; texts are at unit length already, on both sides. Times are wall times, the best of some repeats, taken in
@@ -45,11 +46,12 @@ def main() -> None:
     arguments.add_argument("--queries", type=int, default=60)
     arguments.add_argument("--texts", type=int, default=1000)
     arguments.add_argument("--length", type=int, default=200, help="tokens of a text on average")
+    arguments.add_argument("--dimensions", type=int, nargs="+", default=[384, 768])
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--others", action="store_true", help="score with other libraries, too")
     options = arguments.parse_args()
     missed = []
-    for dimension in (384, 768):
+    for dimension in options.dimensions:
         random = np.random.default_rng(0)
         queries = unit_tokens(drawn(random, options.queries, QUERY_LENGTH, dimension))
         texts = unit_tokens(drawn(random, options.texts, options.length, dimension))
