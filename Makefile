@@ -41,7 +41,7 @@ test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes 
 test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers (infinity, llama.cpp) on loopback; minutes
 	-@$(MAKE) --no-print-directory $(VENV)-infinity/.ready || echo "infinity-emb cannot be installed here"
 	-@$(MAKE) --no-print-directory $(VENV)-llama_cpp/.ready || echo "llama.cpp (xllamacpp) cannot be installed here"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m runtimes tests/runtimes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m runtimes tests/connect/runtimes
 
 # PyLate 1.6 asks for sentence-transformers 5.3, which has no MultiVectorEncoder: its models are made and loaded there.
 test-pylate: $(VENV)/.test-ready $(VENV)-pylate/.ready  ## tokens and scores of PyLate, loaded and saved, beside ours; a minute

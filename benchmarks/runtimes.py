@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from poolscope import check_runtime
-from poolscope.auditing.runtime import RuntimeCheck
+from poolscope.connect.runtimes.check import RuntimeCheck
 
 WAYS = (
     *("right", "cls", "last", "max", "prompt", "truncation", "padding", "special tokens", "layer"),

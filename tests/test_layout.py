@@ -39,7 +39,6 @@ STAGES = [
     ["results", "schema", "show"],
     ["encoders"],
     ["chunks", "connectors", "stores"],
-    ["runtimes"],
     ["metrics"],
     ["engines"],
     ["evaluation"],
@@ -64,13 +63,18 @@ TORCH = ("encoders", "lab/capture", "repairs/temperature", "connect/integrations
 
 
 def imports(path: Path) -> set[str]:
-    """Every module that a file imports: at its top, inside functions, for type checking, or by the name of a place."""
+    """Every module that a file imports: at its top, inside functions, for type checking, or by the name of a place.
+
+    A public name counts as an import from its home however it is reached: `poolscope.seal` too.
+    """
     names = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module} if node.module != "poolscope" else {f"poolscope.{item.name}" for item in node.names}
         elif isinstance(node, ast.Import):
             names |= {item.name for item in node.names}
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "poolscope" and node.attr in HOMES:
+            names.add(f"poolscope.{node.attr}")
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and PLACE.fullmatch(node.value):
             names.add(node.value.partition(":")[0])
     return names

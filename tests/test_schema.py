@@ -10,7 +10,7 @@ import pytest
 
 import poolscope
 from audit_data import asking, bag_of_words, topics
-from poolscope.auditing.seal import seal
+from poolscope.connect.runtimes.seal import seal
 from poolscope.encoders import as_encoder
 from poolscope.numbers.intervals import Estimate
 from poolscope.schema import bundled, schema_of

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import poolscope
-from poolscope.auditing.seal import KIND, Seal
+from poolscope.connect.runtimes.seal import KIND, Seal
 from poolscope.results import Result
 from poolscope.schema import FILE, schema_of_files
 from poolscope.stores.store import FORMAT, Manifest

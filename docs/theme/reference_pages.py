@@ -28,7 +28,6 @@ STAGES = {
     "evaluation": "Evaluation",
     "repairs": "Repairs",
     "auditing": "Audit",
-    "runtimes": "Runtimes",
     "lab": "Lab",
     "connect": "Connections",
     "verification": "Verification of files",

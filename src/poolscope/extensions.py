@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from operator import attrgetter
 from pathlib import Path
@@ -29,7 +29,7 @@ ROOMS = ("poolscope.lab.rows", "poolscope.connect.rows")  # data alone: importin
 
 
 def rows_of(table: str) -> Iterator[Any]:
-    """The rows that the rooms bring for a table of the core: "METRICS", "COMMANDS", "CONNECTORS"."""
+    """The rows that the rooms bring for a table of the core: "METRICS", "CAUSES", "COMMANDS", "CONNECTORS"."""
     for room in ROOMS:
         yield from getattr(importlib.import_module(room), table, ())
 
@@ -43,17 +43,16 @@ def service(name: str) -> Any:
     return resolve(dict(rows_of("SERVICES"))[name])
 
 
-def resolve(function: str | Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, imported if only its place was named ("package.module:name", "package.module:Class.name").
+def resolve(thing: Any) -> Any:
+    """A function or object itself, imported if only its place was named ("package.module:name", "…:Class.name").
 
     >>> resolve("math:sqrt")(4.0)
     2.0
     """
-    if not isinstance(function, str):
-        return function
-    module, _, name = function.partition(":")
-    resolved: Callable[..., Any] = attrgetter(name)(importlib.import_module(module))
-    return resolved
+    if not isinstance(thing, str):
+        return thing
+    module, _, name = thing.partition(":")
+    return attrgetter(name)(importlib.import_module(module))
 
 
 def _may_be_named() -> bool:

@@ -12,17 +12,17 @@ from poolscope.auditing.compare import COMPARE_WORDS
 from poolscope.auditing.cure import COST_WORDS
 from poolscope.auditing.decision import DECISION_WORDS
 from poolscope.auditing.fix import FIX_WORDS
-from poolscope.auditing.migrate import MIGRATE_WORDS
 from poolscope.auditing.misses_of_run import RUN_WORDS
 from poolscope.auditing.power import POWER_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
 from poolscope.auditing.result import HEADLINE_WORDS
 from poolscope.auditing.rule import WHY
-from poolscope.auditing.runtime import RUNTIME_WORDS
-from poolscope.auditing.seal import SEAL_WORDS
 from poolscope.auditing.threshold import THRESHOLD_WORDS
 from poolscope.auditing.words import MOST_LABEL, broken_rules, fill, names_of
 from poolscope.auditing.yardsticks import all_yardsticks
+from poolscope.connect.runtimes.check import RUNTIME_WORDS
+from poolscope.connect.runtimes.migrate import MIGRATE_WORDS
+from poolscope.connect.runtimes.seal import SEAL_WORDS
 from poolscope.numbers.intervals import Estimate, Interval
 
 CAUSES = all_causes()

@@ -22,6 +22,5 @@
 | `screen.py`, `page.py`, `card.py`, `watch.py` | what is shown                                           |
 | `compare.py`      | audits joined by query                                                              |
 | `worlds.py`, `calibration.py` | worlds with nothing to find or a planted cause; `calibrate`             |
-| `runtime.py`      | `check_runtime`: what a server does                                                 |
 | `commands.py`     | how an audit was called                                                             |
 """

@@ -1,4 +1,7 @@
-"""What the room of connections brings to the tables of the core, as data: stores, commands, services."""
+"""What the room of connections brings to the tables of the core, as data: stores, causes, commands, services."""
+
+_RUNTIME, _SEAL = "poolscope.connect.commands.runtime", "poolscope.connect.commands.seal"
+_MIGRATE = "poolscope.connect.commands.migrate"
 
 # `starts`: an address of such a store begins with one of these.
 CONNECTORS = (
@@ -83,7 +86,13 @@ CONNECTORS = (
         "extra": None,
     },
 )
+CAUSES = ("poolscope.connect.runtimes.in_audit:SERVER",)
+# Name, module, one line, panel of the help; behind it the group, where the command belongs to one.
 COMMANDS = (
+    ("runtime", _RUNTIME, "Does a server give the vectors of the model that it is said to run?", "Start here"),
+    ("seal", _SEAL, "A small file by which an index or a server is recognised.", "Watch"),
+    ("check", _SEAL, "Is a server or an index still what was sealed?", "Watch"),
+    ("migrate", _MIGRATE, "Two stores or servers before a switch: what changes?", "Watch"),
     ("mcp", "poolscope.connect.mcp", "Tools for assistants: audit, explain a miss, cost, check.", "More"),
     ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
 )

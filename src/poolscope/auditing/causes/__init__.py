@@ -13,12 +13,12 @@ from poolscope.auditing.causes.one_space import ONE_SPACE
 from poolscope.auditing.causes.position import POSITION
 from poolscope.auditing.causes.prompt import PROMPT
 from poolscope.auditing.causes.recall import RECALL
-from poolscope.auditing.causes.server import SERVER
 from poolscope.auditing.causes.short_texts import SHORT_TEXTS
 from poolscope.auditing.causes.truncation import TRUNCATION
+from poolscope.extensions import resolve, rows_of
 
-# From the index over the texts to the model.
-_OF_THE_INDEX = (SERVER, INDEX, ONE_SPACE, RECALL)
+# From the index over the texts to the model; a cause that a room brings is one of the index.
+_OF_THE_INDEX = (*map(resolve, rows_of("CAUSES")), INDEX, ONE_SPACE, RECALL)
 _OF_THE_TEXTS = (DUPLICATES, BOILERPLATE, TRUNCATION, PROMPT, LANGUAGE)
 _OF_THE_MODEL = (POSITION, LONG_TEXTS, SHORT_TEXTS, AVERAGING, SHARED_DIRECTION, HUBS)
 for _cause in (*_OF_THE_INDEX, *_OF_THE_TEXTS, *_OF_THE_MODEL):

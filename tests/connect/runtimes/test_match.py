@@ -10,12 +10,12 @@ import torch
 from safetensors.torch import save_file
 
 from audit_data import sentences
+from poolscope.connect.runtimes.asking import read_form
+from poolscope.connect.runtimes.causes import POOLER, Reference
+from poolscope.connect.runtimes.match import RuntimeMatch, match_runtime
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import EncoderOptions
 from poolscope.numbers.pooling import pool
-from poolscope.runtimes.asking import read_form
-from poolscope.runtimes.causes import POOLER, Reference
-from poolscope.runtimes.match import RuntimeMatch, match_runtime
 from tiny_models import DIMENSION, declare, save_model, write
 
 TEXTS = [*sentences(14, low=2, high=30, seed=3), *sentences(4, low=60, high=90, seed=4), "the Cat\nsat on a mat"]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from poolscope.auditing.words import fill
+from poolscope.connect.runtimes.asking import Declared, ask, compare_declarations, probe_texts
+from poolscope.connect.runtimes.match import RuntimeMatch, match_runtime
 from poolscope.encoders import Progress, as_encoder, pooling_report
 from poolscope.encoders.endpoint import as_vector_source
 from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
-from poolscope.runtimes.asking import Declared, ask, compare_declarations, probe_texts
-from poolscope.runtimes.match import RuntimeMatch, match_runtime
 from poolscope.show.verdicts import Level
 from poolscope.texts import as_texts
 

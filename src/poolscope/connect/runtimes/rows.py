@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from poolscope.connect.runtimes.asking import read_form, row_cosines
 from poolscope.errors import InputError
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.ranking import nearest_neighbours, unit_rows
 from poolscope.results import Result, bulk, column_rows, origin, provenance
-from poolscope.runtimes.asking import read_form, row_cosines
 from poolscope.show.charts import dots_figure
 
 SAME = 0.9995

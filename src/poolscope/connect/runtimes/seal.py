@@ -15,6 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from poolscope.auditing.words import fill
+from poolscope.connect.runtimes.asking import probe_texts
+from poolscope.connect.runtimes.rows import SAME, RowMatches, match_rows
 from poolscope.connectors import as_collection, is_index
 from poolscope.connectors.base import without_secrets
 from poolscope.digests import check_seal as check_digest
@@ -29,8 +31,6 @@ from poolscope.numbers import Array
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.streaming import marks_of, smallest
 from poolscope.results import Result, origin, provenance
-from poolscope.runtimes.asking import probe_texts
-from poolscope.runtimes.rows import SAME, RowMatches, match_rows
 from poolscope.texts import as_texts
 
 CANARIES = 32
@@ -210,7 +210,7 @@ def seal(
 
 
 def _cosines(left: Array, right: Array) -> Array:
-    from poolscope.runtimes.asking import row_cosines
+    from poolscope.connect.runtimes.asking import row_cosines
 
     return row_cosines(np.asarray(left, np.float64), np.asarray(right, np.float64))[0]
 

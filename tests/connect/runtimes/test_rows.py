@@ -7,10 +7,10 @@ import pytest
 
 from audit_data import sentences
 from poolscope import match_rows
+from poolscope.connect.runtimes.rows import KINDS, RowMatches
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.numbers.pooling import pool
-from poolscope.runtimes.rows import KINDS, RowMatches
 from tiny_models import tiny_model, tiny_tokenizer
 
 COUNT = 100

@@ -10,7 +10,7 @@ import pytest
 from audit_data import sentences
 from command_line import run
 from poolscope import PoolscopeError, as_encoder, check, seal
-from poolscope.auditing.seal import EXIT_CODES, Seal
+from poolscope.connect.runtimes.seal import EXIT_CODES, Seal
 from poolscope.evaluation.run import PooledModel
 from runtime_server import Model, serving
 from tiny_models import declare, save_model

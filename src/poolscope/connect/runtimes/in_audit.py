@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.cause import Cause, Symptom, Words
 from poolscope.auditing.search import Search
+from poolscope.connect.runtimes.causes import Reference
+from poolscope.connect.runtimes.match import Index, RuntimeMatch, match_reference
 from poolscope.numbers.intervals import share_estimate
-from poolscope.runtimes.causes import Reference
-from poolscope.runtimes.match import Index, RuntimeMatch, match_reference
 
 SAMPLE = 200
 """Texts that are re-encoded, one of each of so many stretches of the rows."""

@@ -16,6 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
+from poolscope.connect.runtimes.asking import Form, read_form, row_cosines
+from poolscope.connect.runtimes.causes import DECLARED, Cause, Reading, Reference
+from poolscope.connect.runtimes.rows import FOREIGN, NEAR, SAME, STALE, RowMatches, match_rows
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, mean_estimate
@@ -23,9 +26,6 @@ from poolscope.numbers.items import NORMALISED, odd_lengths
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import smallest, text_marks
 from poolscope.results import Result, bulk, cells, origin, transient
-from poolscope.runtimes.asking import Form, read_form, row_cosines
-from poolscope.runtimes.causes import DECLARED, Cause, Reading, Reference
-from poolscope.runtimes.rows import FOREIGN, NEAR, SAME, STALE, RowMatches, match_rows
 from poolscope.show.charts import dots_figure
 
 Array = NDArray[np.float64]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from poolscope.auditing.power import shown_sentence
-from poolscope.auditing.seal import vectors_from
 from poolscope.auditing.words import fill
+from poolscope.connect.runtimes.rows import RowMatches, match_rows
+from poolscope.connect.runtimes.seal import vectors_from
 from poolscope.connectors import Collection, as_collection, is_index
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import query_task
@@ -21,7 +22,6 @@ from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, chosen_units, share_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, origin, provenance
-from poolscope.runtimes.rows import RowMatches, match_rows
 from poolscope.texts import read_texts
 
 _BLOCK = 512
