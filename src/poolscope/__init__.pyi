@@ -16,13 +16,13 @@ from poolscope.connect.runtimes.rows import RowMatches as RowMatches
 from poolscope.connect.runtimes.rows import match_rows as match_rows
 from poolscope.connect.runtimes.seal import check as check
 from poolscope.connect.runtimes.seal import seal as seal
+from poolscope.connect.servers.endpoint import Endpoint as Endpoint
 from poolscope.connectors import read_index as read_index
 from poolscope.connectors import write_index as write_index
 from poolscope.encoders import as_encoder as as_encoder
 from poolscope.encoders import encode as encode
 from poolscope.encoders import pooling_report as pooling_report
 from poolscope.encoders import truncation_report as truncation_report
-from poolscope.encoders.endpoint import Endpoint as Endpoint
 from poolscope.encoders.inspection import inspect_model as inspect_model
 from poolscope.engines import encode_with as encode_with
 from poolscope.engines import make_engine as make_engine

@@ -21,13 +21,13 @@ from poolscope.connectors.base import Distance
 from poolscope.encoders import EncoderOptions, ModelCard, TokenEncoder, as_encoder
 from poolscope.encoders.base import ArrayEncoder
 from poolscope.encoders.capabilities import has, longest_of, tokenizer_of
-from poolscope.encoders.endpoint import as_vector_source, is_vector_source
 from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling, own_pooling
+from poolscope.encoders.sources import as_vector_source, is_vector_source
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.engines import Engine, encode_with
 from poolscope.errors import InputError
-from poolscope.stores.cache import cached_clouds, server_vectors
+from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_clouds, open_clouds
 from poolscope.stores.writer import encode_to_store
 from poolscope.texts import JudgedQueries, ReadReport, Texts, read_queries, read_texts
@@ -278,11 +278,11 @@ def _of_server(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...
     request.watch.begin(len(corpus), sum(map(len, corpus.texts)))
     request.watch.opened(ENCODING)
     progress = request.watch.encoded
-    vectors = server_vectors(source, list(corpus.texts), keep=request.cache, progress=progress)
+    vectors = source.vectors(corpus.texts, keep=request.cache, progress=progress)
     queries = None
     if asked.queries is not None:
         prompt = request.query_prompt or ""
-        queries = server_vectors(source, [prompt + text for text in asked.queries.texts], keep=request.cache)
+        queries = source.vectors([prompt + text for text in asked.queries.texts], keep=request.cache)
     search = _of_vectors(
         request, vectors, list(corpus.texts), corpus.ids, asked.documents, source.name, asked.queries, queries
     )

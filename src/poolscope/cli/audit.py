@@ -87,7 +87,7 @@ def audit(
     from poolscope.cli.inputs import read_asked
     from poolscope.connectors import is_index
     from poolscope.connectors.base import without_secrets
-    from poolscope.encoders.endpoint import KEY_VARIABLE, is_endpoint
+    from poolscope.encoders.sources import as_vector_source, is_address
     from poolscope.files import held_folder
     from poolscope.replacing import finish_replacing
     from poolscope.texts.groups import document_columns
@@ -141,7 +141,7 @@ def audit(
             "top": top,
         },
     )
-    if not is_endpoint(model) and (server_model or key_variable):
+    if not is_address(model) and (server_model or key_variable):
         raise InputError(
             "--server-model, --key-variable: these are for the address of a server as MODEL. Leave them out."
         )
@@ -150,9 +150,10 @@ def audit(
         if is_index(model):
             chosen = {**reading, "vector_column": vector_column, "distance": distance}
             result = _of_vectors(model, texts, chosen, options, {**settings, "reference": reference})
-        elif is_endpoint(model):
+        elif is_address(model):
             _refuse_for_models(vector_column=vector_column)
-            source = poolscope.Endpoint(model, model=server_model, key_variable=key_variable or KEY_VARIABLE)
+            named = {"model": server_model, "key_variable": key_variable}
+            source = as_vector_source(model, **{name: value for name, value in named.items() if value is not None})
             result = _run(source, texts, reading, options, settings | of_vectors)
         else:
             _refuse_for_models(vector_column=vector_column, **of_vectors)

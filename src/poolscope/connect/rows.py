@@ -96,4 +96,8 @@ COMMANDS = (
     ("mcp", "poolscope.connect.mcp", "Tools for assistants: audit, explain a miss, cost, check.", "More"),
     ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
 )
-SERVICES = (("engine on a Ray cluster", "poolscope.connect.ray_engine:RayEngine"),)
+SERVICES = (
+    ("engine on a Ray cluster", "poolscope.connect.ray_engine:RayEngine"),
+    ("source of vectors", "poolscope.connect.servers.endpoint:as_vector_source"),
+    ("answer of a language model", "poolscope.connect.servers.chat:answer"),
+)

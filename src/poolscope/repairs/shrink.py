@@ -15,7 +15,7 @@ import numpy as np
 from poolscope.clouds import as_matrix
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import Progress
-from poolscope.encoders.endpoint import as_vector_source, is_vector_source
+from poolscope.encoders.sources import as_vector_source, is_vector_source
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import RetrievalTask
 from poolscope.evaluation.outcome import Block, Judgements, Outcome
@@ -405,10 +405,7 @@ def _encoded(
     if is_vector_source(model):
         source = as_vector_source(model, **options).resolved()
         name = source.name
-        sides = [
-            np.concatenate([rows for _, rows in sorted(source.requests(_batches(side.texts, source.batch)))])
-            for side in to_encode
-        ]
+        sides = [source.vectors(side.texts) for side in to_encode]
     elif callable(model) and not hasattr(model, "card"):
         name = getattr(model, "__name__", type(model).__name__)
         sides = [np.asarray(model(list(side.texts))) for side in to_encode]
@@ -423,10 +420,6 @@ def _encoded(
 
 
 _SIDES = ("vectors of queries", "vectors of texts")
-
-
-def _batches(texts: Sequence[str], size: int) -> list[list[str]]:
-    return [list(texts[start : start + size]) for start in range(0, len(texts), size)]
 
 
 class _Search:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from poolscope import audit, check_runtime
-from poolscope.encoders.endpoint import Endpoint
+from poolscope.connect.servers.endpoint import Endpoint
 
 pytestmark = pytest.mark.runtimes
 ROOT = Path(__file__).parents[2]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.connect.servers.http import EndpointError, TooLongError
 from poolscope.encoders.base import ModelCard, Progress
-from poolscope.encoders.endpoint import VectorSource
 from poolscope.encoders.folders import read_declaration
 from poolscope.encoders.gguf import read_gguf_declaration
-from poolscope.encoders.http import EndpointError, TooLongError
 from poolscope.encoders.pooling import named_pooling
+from poolscope.encoders.sources import VectorSource
 from poolscope.errors import InputError
 
 # Texts that are sent again alone, to see whether their neighbours change them.

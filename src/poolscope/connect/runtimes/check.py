@@ -13,7 +13,7 @@ from poolscope.auditing.words import fill
 from poolscope.connect.runtimes.asking import Declared, ask, compare_declarations, probe_texts
 from poolscope.connect.runtimes.match import RuntimeMatch, match_runtime
 from poolscope.encoders import Progress, as_encoder, pooling_report
-from poolscope.encoders.endpoint import as_vector_source
+from poolscope.encoders.sources import as_vector_source
 from poolscope.errors import InputError
 from poolscope.results import Result, origin, provenance
 from poolscope.show.verdicts import Level

@@ -22,8 +22,8 @@ from poolscope.connectors.base import without_secrets
 from poolscope.digests import check_seal as check_digest
 from poolscope.digests import digest_of, digest_of_arrays, sealed
 from poolscope.encoders import as_encoder
-from poolscope.encoders.endpoint import as_vector_source, is_vector_source
 from poolscope.encoders.pooling import own_pooling
+from poolscope.encoders.sources import as_vector_source, is_vector_source
 from poolscope.errors import InputError, StoreError, reading, whole_number
 from poolscope.evaluation.run import PooledModel, for_role
 from poolscope.files import atomic_file, text_of
@@ -232,10 +232,8 @@ def vectors_from(
 ) -> tuple[str, Array]:
     """The name of a server or a model, and its vectors of the texts; a model reads them in this role."""
     if is_vector_source(source):
-        asked = as_vector_source(source, **(endpoint or {})).resolved()
-        batches = [list(texts[start : start + asked.batch]) for start in range(0, len(texts), asked.batch)]
-        tables = dict(asked.requests(batches))
-        return asked.name, np.concatenate([tables[k] for k in range(len(batches))]).astype(np.float64)
+        server = as_vector_source(source, **(endpoint or {})).resolved()
+        return server.name, server.vectors(texts).astype(np.float64)
     pooled = PooledModel(as_encoder(source, **options))
     return pooled.card.name, pooled.encode(texts, role=role).astype(np.float64)
 

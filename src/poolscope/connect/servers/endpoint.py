@@ -19,8 +19,10 @@ from urllib.parse import urlsplit, urlunsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.connect.servers.answers import server_vectors
+from poolscope.connect.servers.http import LONGEST_ANSWER, EndpointError, NotServedError, contacted, post
 from poolscope.encoders.base import Progress
-from poolscope.encoders.http import LONGEST_ANSWER, EndpointError, NotServedError, contacted, post
+from poolscope.encoders.sources import METHODS, VectorSource, is_embedding_object
 from poolscope.errors import InputError, PoolscopeError, did_you_mean, shorten, whole_number
 from poolscope.hosts import secret_for
 from poolscope.surface import check_fields
@@ -87,15 +89,6 @@ PROTOCOLS = {
         Protocol("tei", "/embed", "inputs", {"truncate": True}, lambda answer: answer, names_model=False),
     )
 }
-
-
-def is_endpoint(source: Any) -> bool:
-    """Is it the address of a server?
-
-    >>> is_endpoint("http://localhost:8080/v1/embeddings"), is_endpoint("org/model")
-    (True, False)
-    """
-    return isinstance(source, str) and source.startswith(("http://", "https://"))
 
 
 @dataclass(frozen=True)
@@ -239,12 +232,9 @@ class Endpoint:
                 for future in waiting:
                     future.cancel()
 
-    def vectors(self, texts: Sequence[str], *, progress: Progress | None = None) -> Array:
-        """The vectors of texts in their order (texts × d)."""
-        texts = list(texts)
-        batches = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
-        tables = dict(self.requests(batches, progress=progress))
-        return np.concatenate([tables[k] for k in range(len(batches))])
+    def vectors(self, texts: Sequence[str], *, keep: bool = False, progress: Progress | None = None) -> Array:
+        """The vectors of texts in their order (texts × d); with `keep`, a run that is stopped can be taken up again."""
+        return server_vectors(self, texts, keep=keep, progress=progress)
 
     def once(self) -> Endpoint:
         """The same, which does not try again."""
@@ -337,21 +327,6 @@ def _start(answer: Any) -> str:
 
 # -- embedding objects of other libraries, recognised by what they can do; none is imported ---------------------------
 
-# Methods that take a list of texts and give one vector each, by library.
-METHODS = {"embed_documents": "LangChain", "get_text_embedding_batch": "LlamaIndex"}
-
-
-def is_embedding_object(source: Any) -> bool:
-    """Has it a method of one of the known libraries?
-
-    >>> class Length:
-    ...     def embed_documents(self, texts):
-    ...         return [[float(len(text)), 1.0] for text in texts]
-    >>> is_embedding_object(Length()), is_embedding_object("org/model")
-    (True, False)
-    """
-    return not isinstance(source, type) and any(callable(getattr(source, name, None)) for name in METHODS)
-
 
 @dataclass(frozen=True)
 class EmbeddingObject:
@@ -410,18 +385,13 @@ class EmbeddingObject:
                 progress(len(table), 1)
             yield k, table
 
+    def vectors(self, texts: Sequence[str], *, keep: bool = False, progress: Progress | None = None) -> Array:
+        """The vectors of texts in their order (texts × d); with `keep`, a run that is stopped can be taken up again."""
+        return server_vectors(self, texts, keep=keep, progress=progress)
+
     def to_dict(self) -> dict[str, Any]:
         """What may stand in a file."""
         return {"object": self.name, "batch": self.batch}
-
-
-# What gives vectors for texts, in requests of `batch` texts.
-VectorSource = Endpoint | EmbeddingObject
-
-
-def is_vector_source(source: Any) -> bool:
-    """Does it give vectors for texts: an address, an `Endpoint` or an embedding object?"""
-    return isinstance(source, Endpoint) or is_endpoint(source) or is_embedding_object(source)
 
 
 def as_vector_source(source: Any, **settings: Any) -> VectorSource:
@@ -432,7 +402,7 @@ def as_vector_source(source: Any, **settings: Any) -> VectorSource:
             f"endpoint: received the setting {str(unknown[0])[:40]!r}; allowed: {', '.join(allowed)}. Correct the "
             f"name, or leave it out."
         )
-    if isinstance(source, Endpoint):
+    if isinstance(source, VectorSource) and not isinstance(source, type):
         return source
     if isinstance(source, str):
         return Endpoint(source, **settings)

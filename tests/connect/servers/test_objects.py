@@ -9,8 +9,9 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 
 from audit_data import topics
 from poolscope import audit, check_runtime
-from poolscope.encoders.endpoint import EmbeddingObject, is_embedding_object
-from poolscope.encoders.http import EndpointError
+from poolscope.connect.servers.endpoint import EmbeddingObject
+from poolscope.connect.servers.http import EndpointError
+from poolscope.encoders.sources import is_embedding_object
 from runtime_server import Words
 
 

@@ -9,10 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from poolscope.encoders.endpoint import Endpoint
-from poolscope.encoders.http import EndpointError
-from poolscope.stores import cache
-from poolscope.stores.cache import server_vectors
+from poolscope.connect.servers.answers import _remove_old, server_vectors
+from poolscope.connect.servers.endpoint import Endpoint
+from poolscope.connect.servers.http import EndpointError
 from runtime_server import Words, serving
 
 TEXTS = [f"text number {k} of many" for k in range(40)]
@@ -113,7 +112,7 @@ def test_a_clock_that_jumps_and_another_process_that_tidies_change_no_answer(ser
             (answers / "gone").mkdir(exist_ok=True)
             if not (answers / "gone" / "00000000.npy").is_symlink():
                 (answers / "gone" / "00000000.npy").symlink_to("taken by another process")
-            cache._remove_old(answers)
+            _remove_old(answers)
             return embed(texts, way)
 
     server.model = Jumping()

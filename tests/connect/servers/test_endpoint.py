@@ -7,8 +7,8 @@ import socket
 import numpy as np
 import pytest
 
-from poolscope.encoders.endpoint import Endpoint
-from poolscope.encoders.http import EndpointError
+from poolscope.connect.servers.endpoint import Endpoint
+from poolscope.connect.servers.http import EndpointError
 from poolscope.errors import InputError
 from runtime_server import Words, serving
 
