@@ -35,7 +35,7 @@ papers: models  ## the papers with the models at hand, into papers-output
 	$(BIN)/poolscope lab paper norm-variance $(OWN) --texts bookcorpus=builtin:docstrings -o papers-output/norm-variance
 
 test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/engines
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/connect/engines
 
 # Each runtime asks for versions of its own; one that cannot be installed here is named, and its tests are skipped.
 test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers (infinity, llama.cpp) on loopback; minutes

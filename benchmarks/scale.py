@@ -98,8 +98,7 @@ def report(runs: list[dict[str, float]]) -> None:
 
 
 def run_step(step: str, size: int, dimension: int, folder: Path) -> dict[str, float]:
-    from poolscope import as_encoder, open_clouds, socm
-    from poolscope.engines import measure_with
+    from poolscope import as_encoder, measure_with, open_clouds, socm
     from poolscope.stores.writer import encode_to_store, texts_for_store
 
     store = folder / f"store-{size}-{dimension}"
@@ -163,8 +162,7 @@ def compare_with_ray(count: int, folder: Path, words: int | None) -> None:
     """Sixteen shards; one actor of one thread against one process of one thread (call it with OMP_NUM_THREADS=1)."""
     import ray
 
-    from poolscope import as_encoder, read_texts
-    from poolscope.engines import encode_with, make_engine
+    from poolscope import as_encoder, encode_with, make_engine, read_texts
     from poolscope.stores.writer import encode_to_store
 
     docstrings = read_texts("builtin:docstrings")

@@ -38,7 +38,7 @@ MORE = {
     "connectors": ["base", "collection"],
     "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "items", "streaming"],
     "metrics": ["base"],
-    "engines": ["base", "work"],
+    "engines": ["poolscope.engines"],
     "auditing": ["cause", "cure"],
     "repairs": ["registry"],
     "lab": ["poolscope.lab.capture.model"],

@@ -10,6 +10,9 @@ from poolscope.clouds import CloudBuilder as CloudBuilder
 from poolscope.clouds import CloudWriter as CloudWriter
 from poolscope.clouds import TokenClouds as TokenClouds
 from poolscope.clouds.vectors import read_vectors as read_vectors
+from poolscope.connect.engines.base import make_engine as make_engine
+from poolscope.connect.engines.work import encode_with as encode_with
+from poolscope.connect.engines.work import measure_with as measure_with
 from poolscope.connect.runtimes.check import check_runtime as check_runtime
 from poolscope.connect.runtimes.migrate import migrate as migrate
 from poolscope.connect.runtimes.rows import RowMatches as RowMatches
@@ -24,9 +27,6 @@ from poolscope.encoders import encode as encode
 from poolscope.encoders import pooling_report as pooling_report
 from poolscope.encoders import truncation_report as truncation_report
 from poolscope.encoders.inspection import inspect_model as inspect_model
-from poolscope.engines import encode_with as encode_with
-from poolscope.engines import make_engine as make_engine
-from poolscope.engines import measure_with as measure_with
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import ClassificationTask as ClassificationTask
 from poolscope.evaluation import ClusteringTask as ClusteringTask

@@ -37,8 +37,8 @@ def rows_of(table: str) -> Iterator[Any]:
 def service(name: str) -> Any:
     """What a room provides under this name, imported now.
 
-    >>> service("engine on a Ray cluster").name
-    'ray'
+    >>> service("engine")("local").name
+    'local'
     """
     return resolve(dict(rows_of("SERVICES"))[name])
 

@@ -10,9 +10,8 @@ import pytest
 
 from command_line import run
 from engine_data import SHARD_TEXTS, corpus, write_vectors
-from poolscope import audit, open_clouds, verify
+from poolscope import audit, encode_with, measure_with, open_clouds, verify
 from poolscope.encoders import as_encoder
-from poolscope.engines import encode_with, measure_with
 from poolscope.errors import InputError, StoreError
 from poolscope.stores.remote import _opened, is_remote, located, open_remote
 from poolscope.stores.store import Store, is_store

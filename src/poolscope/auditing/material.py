@@ -25,8 +25,9 @@ from poolscope.encoders.named import stored_vocabulary
 from poolscope.encoders.pooling import TextPooling, own_pooling
 from poolscope.encoders.sources import as_vector_source, is_vector_source
 from poolscope.encoders.tokens import Vocabulary
-from poolscope.engines import Engine, encode_with
+from poolscope.engines import Engine
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.stores.cache import cached_clouds
 from poolscope.stores.store import is_clouds, open_clouds
 from poolscope.stores.writer import encode_to_store
@@ -197,7 +198,8 @@ def _encoded(encoder: TokenEncoder, corpus: Texts, request: Request) -> TextVect
     """The texts in the model: from the cache or an engine where one is used, else in memory block by block."""
     if not request.cache and request.engine is None:
         return TextVectors.encode(encoder, corpus.texts, request.watch.encoded)
-    write = encode_to_store if request.engine is None else partial(encode_with, request.engine)
+    engine = request.engine
+    write = encode_to_store if engine is None else partial(service("encoding on an engine"), engine)
     options = EncoderOptions(**request.options)
     clouds = cached_clouds(encoder, corpus, options=options, progress=request.watch.encoded, write=write)
     return TextVectors.of_clouds(clouds, TextPooling.of(encoder))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args
 
 import typer
 
-import poolscope
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.files import check_file, check_folder
 from poolscope.show.screen import SCREEN, loudness
 
@@ -213,7 +213,8 @@ def open_engine(where: dict[str, Any], options: dict[str, Any], temperature: str
 
     gpus = 1.0 if str(options.get("device", "")).startswith("cuda") else 0.0
     name = where["engine"] or ("ray" if where["address"] else "processes")
-    return poolscope.make_engine(name, workers=where["workers"], address=where["address"], gpus=gpus)
+    engine: Engine = service("engine")(name, workers=where["workers"], address=where["address"], gpus=gpus)
+    return engine
 
 
 def gathering(

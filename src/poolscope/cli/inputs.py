@@ -14,7 +14,6 @@ from rich.progress import BarColumn, ProgressColumn, Task, TextColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
 
-import poolscope
 from poolscope.cli.arguments import TEXTS
 from poolscope.cli.opening import opened_model
 from poolscope.clouds import TokenClouds
@@ -26,6 +25,7 @@ from poolscope.encoders.pooling import TextPooling, pooling_of
 from poolscope.encoders.reports import cloud_notes
 from poolscope.encoders.tokens import Vocabulary
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.metrics.base import Metric
 from poolscope.results import Result
 from poolscope.show.console import Console
@@ -39,6 +39,7 @@ from poolscope.texts.queries import id_column_for
 from poolscope.texts.sources import open_benchmark
 
 if TYPE_CHECKING:
+    from poolscope.clouds.vectors import Vectors
     from poolscope.engines import Engine
 
 # Texts drawn from the embedded corpus when the user names no texts: enough for a picture, done in a minute.
@@ -133,7 +134,7 @@ class Inputs:
             return self.model
         corpus, encoder = self.corpus(tell=True), self.encoder()
         with encoding_progress(len(corpus)) as progress:
-            write, settings = partial(poolscope.encode_with, engine), EncoderOptions(**self.options)
+            write, settings = partial(service("encoding on an engine"), engine), EncoderOptions(**self.options)
             store = cached_store(encoder, corpus, options=settings, progress=progress, write=write)
         if store is None:
             raise InputError(
@@ -180,7 +181,7 @@ class Inputs:
             self.refuse_with_clouds()
             store = open_store(self.model, self.screen)
             with counting_progress("measuring", len(store), "texts") as progress:
-                return poolscope.measure_with(engine, metric, self.model, progress=progress), None
+                return measure_store(metric, engine, store, progress=progress), None
         if engine is not None:
             raise InputError(
                 f"--engine: {metric.name} is measured here in one process; an engine measures a store (`poolscope "
@@ -228,6 +229,28 @@ class Inputs:
         collection = read_index(self.model, **columns)
         self.screen.name_origin(repr(collection), collection.notes)
         return collection
+
+
+def measure_store(
+    metric: Metric,
+    engine: Engine | None,
+    store: Store,
+    *,
+    progress: Callable[[int], None] | None = None,
+    **options: Any,
+) -> Result:
+    """A metric of a finished store, shard by shard: in this process, or on an engine."""
+    if engine is not None:
+        result: Result = service("metric on an engine")(engine, metric, store.place, progress=progress, **options)
+        return result
+
+    def reported() -> Iterator[TokenClouds | Vectors]:
+        for shard in store.shards(pooled=metric.needs == "vectors"):
+            yield shard
+            if progress is not None:
+                progress(len(shard))
+
+    return metric.in_parts(reported(), **options)
 
 
 def open_store(folder: str, screen: Screen) -> Store:

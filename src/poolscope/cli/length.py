@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, received, switch, to_figure
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.show.screen import Screen, digits, put_json, with_reach
 
 if TYPE_CHECKING:
@@ -144,7 +146,8 @@ def _of_store(
     folder: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Screen
 ) -> LengthReport:
     """The profile of a store, shard by shard, of any number of texts."""
-    from poolscope.cli.inputs import counting_progress, open_store
+    from poolscope.cli.inputs import counting_progress, measure_store, open_store
+    from poolscope.metrics.base import METRICS
     from poolscope.metrics.corpus import CorpusSummary
     from poolscope.metrics.length.bins import narrow_edges
     from poolscope.metrics.length.profile import LengthProfile
@@ -159,12 +162,12 @@ def _of_store(
         )
     store = open_store(folder, screen)
     if settings["bins"] is None:  # the bins of the audit: lengths are counted first
-        corpus = poolscope.measure_with(engine, "corpus", folder)
+        corpus = measure_store(METRICS["corpus"], engine, store)
         if not isinstance(corpus, CorpusSummary):
             raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
         settings = {**settings, "bins": narrow_edges(*corpus.counted_lengths, min_texts=settings["min_texts"])}
     with counting_progress("measuring", len(store), "texts") as progress:
-        profile = poolscope.measure_with(engine, "profile", folder, progress=progress, **settings)
+        profile = measure_store(METRICS["profile"], engine, store, progress=progress, **settings)
     if not isinstance(profile, LengthProfile):
         raise TypeError(f"a profile was expected, not {type(profile).__name__}")
     note = "A store alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
@@ -258,20 +261,25 @@ def _of_model(
     inputs: Inputs, corpus: Texts, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any]
 ) -> LengthReport:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.engines import measured_with
+    from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
     with counting_progress("encoding", None, "tokens") as advance:
+
+        def progress(texts: int, tokens: int) -> None:
+            advance(tokens)
+
         measured = None
         if engine is not None:  # every text; null models and probes, of a few texts, follow in this process
-            measured = measured_with(engine, inputs.encoder(), corpus, progress=lambda texts, tokens: advance(tokens))
+            over_texts, bare = service("texts on an engine"), replace(corpus, labels=None)
+            measured = over_texts(engine, measure_texts, MeasuredTexts.joined, inputs.encoder(), bare, progress)
         report = poolscope.length_report(
             inputs.encoder(),
             corpus.texts,
             measured=measured,
             labels=corpus.labels if labels else None,
-            progress=lambda texts, tokens: advance(tokens),
+            progress=progress,
             **settings,
         )
     name = "" if report.model is None else report.model["name"]

@@ -12,6 +12,7 @@ import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_file
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.show.screen import Screen, put_json
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def encode(
         if runs is None or part is not None:
             store = encode_to_store(encoder, corpus, output, part=part, **choices)
         else:
-            store = poolscope.encode_with(runs, encoder, corpus, output, **choices)
+            store = service("encoding on an engine")(runs, encoder, corpus, output, **choices)
     if not store.manifest.complete:
         stored = f"{store.stored():,} of {len(store):,} texts are stored"
         typer.echo(f"{output}: this part is done, {stored}; the process that writes the last shard finishes the store.")

@@ -15,6 +15,7 @@ from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
 from poolscope.cli.opening import opened_model
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.show.screen import Screen, put_json
 
 if TYPE_CHECKING:
@@ -231,9 +232,8 @@ def _compute(
         )
     with counting_progress("comparing", total, "pairs") as progress:
         if engine is not None and folders is not None:
-            from poolscope.engines import socm_with
-
-            result = socm_with(engine, folders[0], against=folders[1], progress=progress, **settings)
+            measure = service("metric on an engine")
+            result: SocmResult = measure(engine, "socm", folders[0], against=folders[1], progress=progress, **settings)
             if parquet is not None:
                 result.save(parquet)
             return result
@@ -252,11 +252,11 @@ def _worst_only(
     folders: Folders,
 ) -> WorstPairs:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.engines import worst_with
 
     with counting_progress("searching", None, "pairs") as progress:
         if engine is not None and folders is not None:
-            result = worst_with(engine, folders[0], top, progress=progress, **formula)
+            search = service("worst pairs on an engine")
+            result: WorstPairs = search(engine, folders[0], top, progress=progress, **formula)
         else:
             result = poolscope.worst_pairs(clouds, top, progress=progress, **formula)
     if json is not None:

@@ -97,7 +97,11 @@ COMMANDS = (
     ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
 )
 SERVICES = (
-    ("engine on a Ray cluster", "poolscope.connect.ray_engine:RayEngine"),
+    ("engine", "poolscope.connect.engines.base:make_engine"),
+    ("encoding on an engine", "poolscope.connect.engines.work:encode_with"),
+    ("metric on an engine", "poolscope.connect.engines.work:measure_with"),
+    ("worst pairs on an engine", "poolscope.connect.engines.work:worst_with"),
+    ("texts on an engine", "poolscope.connect.engines.work:over_texts"),
     ("source of vectors", "poolscope.connect.servers.endpoint:as_vector_source"),
     ("answer of a language model", "poolscope.connect.servers.chat:answer"),
 )

@@ -294,14 +294,14 @@ class Store:
             texts = {"source": texts["source"], "part_of": texts["digest"], "selected": len(clouds)}
         return clouds.described(provenance={"texts": texts})
 
-    def shards(self, layer: int | None = None) -> Iterator[TokenClouds | Vectors]:
+    def shards(self, layer: int | None = None, *, pooled: bool = False) -> Iterator[TokenClouds | Vectors]:
         """The texts shard by shard, for `Metric.in_parts`: clouds, or the vectors of a store that keeps these.
 
         pooled: vectors in any case, as the model pools.
         """
         if not self.manifest.complete:
             raise StoreError(f"{self.place}: {self._progress()} {self.remedy('Finish')}")
-        yield from (self.shard(k, layer) for k in range(len(self.manifest.shard_sizes)))
+        yield from (self.shard(k, layer, pooled=pooled) for k in range(len(self.manifest.shard_sizes)))
 
     def shard(self, number: int, layer: int | None = None, *, pooled: bool = False) -> TokenClouds | Vectors:
         """One of `shards`."""

@@ -8,9 +8,9 @@ from functools import partial
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import Progress, TokenEncoder, check_layers
-from poolscope.engines.base import Engine, merged
-from poolscope.engines.work import over_texts
+from poolscope.engines import Engine, merged
 from poolscope.errors import InputError
+from poolscope.extensions import service
 from poolscope.lab.tokens.measure import (
     MAX_TYPES,
     MIN_COUNT,
@@ -99,6 +99,7 @@ def tokens_of_texts(
     known = getattr(encoder, "vocabulary", None)
     allowed = None if by_label else count_first(encoder, texts.texts, known, max_types)
     measure = partial(_moments_of_texts, all_layers(encoder, layers), by_label, max_types, allowed)
+    over_texts = service("texts on an engine")
     moments = over_texts(engine, measure, TokenMoments.merge, encoder, texts, progress)
     return summarise(moments, min_count=min_count, seed=seed)
 

@@ -1,41 +1,23 @@
-"""What an engine is, and two of them: this process, and several of this machine. `connect` has one on Ray."""
+"""Engines by name: this process, several of this machine, or the actors of a Ray cluster."""
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
+from poolscope.connect.engines.ray_engine import RayEngine
+from poolscope.engines import ENGINES, Engine, Job
 from poolscope.errors import InputError, PoolscopeError, did_you_mean, whole_number
-from poolscope.extensions import service
 from poolscope.numbers.bures.pairs import available_cores, limit_cores
 
-ENGINES = ("local", "processes", "ray")
 # Times that workers may die one after the other without a shard being done: then it is the work that kills them.
 _DEATHS = 3
-# Shards for every process, from the oldest that is not done on: outcomes that come early are held, and no more of them.
+# Shards for every process, from the oldest that is not done on: outcomes that come early wait, and no more of them.
 _AHEAD = 8
-
-
-Job = Callable[[], Callable[[int], Any]]
-"""Opens what the work needs, once a worker, and gives the function from the number of a shard to its outcome.
-
-It is pickled; what it opens is not.
-"""
-
-
-class Engine(Protocol):
-    """Runs a job on shards. Outcomes come as they are done; a worker that dies loses nothing but time."""
-
-    name: str
-
-    def run(self, job: Job, shards: Sequence[int]) -> Iterator[tuple[int, Any]]:
-        """Every shard with its outcome, each once, in any order."""
-        ...
 
 
 class LocalEngine:
@@ -108,54 +90,6 @@ def _do(shard: int) -> Any:
     return _JOB["work"](shard)
 
 
-def in_order(outcomes: Iterator[tuple[int, Any]], shards: Sequence[int]) -> Iterator[Any]:
-    """Outcomes in the order of the shards; those that come early are held.
-
-    >>> list(in_order(iter([(3, "c"), (1, "a"), (2, "b")]), [1, 2, 3]))
-    ['a', 'b', 'c']
-    """
-    held: dict[int, Any] = {}
-    wanted = iter(shards)
-    shard = next(wanted, None)
-    for number, outcome in outcomes:
-        held[number] = outcome
-        while shard in held:
-            yield held.pop(shard)
-            shard = next(wanted, None)
-
-
-def as_engine(engine: Engine | str | None) -> Engine:
-    """An engine, or the one of a name; None is this process."""
-    if engine is not None and not isinstance(engine, str) and not callable(getattr(engine, "run", None)):
-        raise InputError(
-            f"engine: received {engine!r}; allowed: {', '.join(ENGINES)}, or what make_engine gave."
-            f"{did_you_mean(engine, ENGINES)}"
-        )
-    return make_engine(engine) if engine is None or isinstance(engine, str) else engine
-
-
-def merged(
-    engine: Engine | str | None,
-    job: Job,
-    shards: Sequence[int],
-    merge: Callable[[Any, Any], Any],
-    progress: Callable[..., None] | None = None,
-    done: Callable[[int, Any], tuple[int, ...]] = lambda shard, outcome: (1,),
-) -> Any:
-    """What the outcomes of a job merge to, in the order of the shards, so that every engine gives the same bytes.
-
-    Of each outcome `progress` is told, as it comes, what is `done` with it.
-    """
-
-    def told() -> Iterator[tuple[int, Any]]:
-        for shard, outcome in as_engine(engine).run(job, shards):
-            if progress is not None:
-                progress(*done(shard, outcome))
-            yield shard, outcome
-
-    return functools.reduce(merge, in_order(told(), shards))
-
-
 def make_engine(
     name: str | None = None, *, workers: int | None = None, address: str | None = None, gpus: float = 0.0
 ) -> Engine:
@@ -187,8 +121,7 @@ def make_engine(
     if not isinstance(gpus, Real) or not 0 <= gpus < float("inf"):
         raise InputError(f"gpus: received {gpus!r}; allowed: how many each actor has, 0 or more. Pass a number.")
     if name == "ray":
-        on_ray: Engine = service("engine on a Ray cluster")(address, workers=workers, gpus=gpus)
-        return on_ray
+        return RayEngine(address, workers=workers, gpus=gpus)
     if address is not None:
         raise InputError(
             f"address: received {address!r} with the engine {name or 'local'}; it is that of a Ray cluster."

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from poolscope.engines.base import Job
+from poolscope.engines import Job
 from poolscope.errors import InputError, require
 from poolscope.numbers.bures.pairs import limit_cores
 from poolscope.words import logger

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.clouds.vectors import Vectors
+from poolscope.connect.engines.base import LocalEngine
 from poolscope.encoders.base import EncoderOptions, Progress, TokenEncoder
 from poolscope.encoders.capabilities import EncoderSpec, spec_of
-from poolscope.engines.base import Engine, LocalEngine, as_engine, merged
+from poolscope.engines import Engine, as_engine, merged
 from poolscope.errors import InputError, ModelError, PoolscopeError, StoreError, did_you_mean, shorten, whole_number
 from poolscope.extensions import load_extensions, resolve
 from poolscope.metrics.base import METRICS, Metric
-from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.metrics.socm.measure import measured_pairs
 from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.result import Largest, SocmResult, WorstPairs
@@ -387,15 +387,6 @@ def _merge_worst(first: tuple[Largest, int], second: tuple[Largest, int]) -> tup
 
 
 # -- what encodes texts and keeps numbers only: a worker opens the encoder and takes runs of the texts ----------------
-
-
-def measured_with(
-    engine: Engine | str | None, encoder: TokenEncoder, texts: Texts, *, progress: Progress | None = None
-) -> MeasuredTexts:
-    """`measure_texts` on an engine: what one pass gives for every text, for `length_report`."""
-    unlabelled = replace(texts, labels=None)
-    whole: MeasuredTexts = over_texts(engine, measure_texts, MeasuredTexts.joined, encoder, unlabelled, progress)
-    return whole
 
 
 def over_texts(

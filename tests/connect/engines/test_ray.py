@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from engine_data import SHARD_TEXTS, FailingJob, corpus, write_vectors
-from poolscope.connect.ray_engine import RayEngine
+from poolscope import encode_with, measure_with
+from poolscope.connect.engines.ray_engine import RayEngine
 from poolscope.encoders import as_encoder
-from poolscope.engines import encode_with, measure_with
 from poolscope.errors import ModelError, StoreError
 from poolscope.stores.store import Store
 from poolscope.stores.writer import encode_to_store
@@ -138,7 +138,7 @@ DRIVER = """
 import sys
 from engine_data import SHARD_TEXTS, corpus
 from poolscope.encoders import as_encoder
-from poolscope.engines import encode_with, make_engine
+from poolscope import encode_with, make_engine
 engine = make_engine("ray", address=sys.argv[3], workers=2)
 encode_with(engine, as_encoder(sys.argv[1]), corpus(), sys.argv[2], shard_texts=SHARD_TEXTS)
 """

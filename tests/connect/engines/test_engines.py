@@ -10,20 +10,14 @@ import pytest
 from command_line import run
 from engine_data import SHARD_TEXTS, DyingJob, FailingJob, SquareJob, corpus, write_vectors
 from poolscope import length_report, open_clouds, socm, token_statistics, worst_pairs
+from poolscope.connect.engines.base import make_engine
+from poolscope.connect.engines.work import encode_with, measure_with, over_texts, socm_with, worst_with
 from poolscope.encoders import as_encoder
-from poolscope.engines import (
-    encode_with,
-    make_engine,
-    measure_with,
-    measured_with,
-    socm_with,
-    worst_with,
-)
-from poolscope.engines.base import in_order
+from poolscope.engines import in_order
 from poolscope.errors import InputError, ModelError, PoolscopeError
 from poolscope.lab.tokens.on_engines import tokens_of_texts, tokens_with
 from poolscope.metrics.base import METRICS
-from poolscope.metrics.length.mechanism import measure_texts
+from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.numbers.bures.pairs import available_cores
 from poolscope.stores.store import Store
 from poolscope.stores.writer import begin_store, describe, encode_to_store
@@ -143,9 +137,12 @@ def test_token_statistics_in_parts_are_those_of_one_pass(stored, monkeypatch):
 
 def test_what_length_measures_in_parts_is_that_of_one_pass(stored, monkeypatch):
     model, texts, _ = stored
-    monkeypatch.setattr("poolscope.engines.work.describe", lambda card, texts: describe(card, texts, shard_texts=16))
+    monkeypatch.setattr(
+        "poolscope.connect.engines.work.describe", lambda card, texts: describe(card, texts, shard_texts=16)
+    )
     done = []
-    cut = measured_with(None, as_encoder(model), texts, progress=lambda count, tokens: done.append((count, tokens)))
+    encoder, bare = as_encoder(model), replace(texts, labels=None)
+    cut = over_texts(None, measure_texts, MeasuredTexts.joined, encoder, bare, lambda *counts: done.append(counts))
     whole = measure_texts(as_encoder(model), texts.texts)
     assert [count for count, _ in done] == [16, 16, 16, 12]
     assert sum(tokens for _, tokens in done) == whole.lengths.sum()
