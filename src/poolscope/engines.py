@@ -36,7 +36,8 @@ class Engine(Protocol):
 def as_engine(engine: Engine | str | None) -> Engine:
     """An engine, or the one of a name; None is this process."""
     if engine is None or isinstance(engine, str):
-        engine = service("engine")(engine)
+        opened: Engine = service("engine")(engine)
+        return opened
     if not callable(getattr(engine, "run", None)):
         raise InputError(
             f"engine: received {engine!r}; allowed: {', '.join(ENGINES)}, or what make_engine gave."

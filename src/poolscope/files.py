@@ -22,7 +22,7 @@ _FOLDERS = 10_000  # to look through, where the disk may have been named by mist
 # What is kept when a run is interrupted: work that saves as it goes says so here, and the command line tells it.
 _under_way: list[Callable[[], str]] = []
 _told: list[str] = []
-_kept: dict[str, str] = {}
+_safe: dict[str, str] = {}
 
 
 @contextmanager
@@ -217,15 +217,15 @@ def user_cache_folder() -> Path:
 
 
 @contextmanager
-def writing(folder: Path, *, kept: str = "") -> Iterator[None]:
-    """Turn a full disk, missing rights and the like into a `StoreError`; `kept` says what is safe already."""
+def writing(folder: Path, *, safe: str = "") -> Iterator[None]:
+    """Turn a full disk, missing rights and the like into a `StoreError`; `safe` says what is safe already."""
     try:
         yield
     except OSError as error:
         full = error.errno in _FULL
         reason = (isinstance(error, OutputError) and error.__cause__) or error
         raise StoreError(
-            f"{folder}: {'the disk is full' if full else f'cannot be written ({reason})'}. {kept}"
+            f"{folder}: {'the disk is full' if full else f'cannot be written ({reason})'}. {safe}"
             f"{'Make room' if full else 'Remove the cause'}, then run the same again: it goes on from there."
         ) from error
 
@@ -245,10 +245,10 @@ def keeping(sentence: Callable[[], str]) -> Iterator[None]:
 
 def keep(name: str, sentence: str) -> None:
     """Say what is kept from here on, whatever comes; a later sentence under the same name replaces it."""
-    _kept[name] = sentence
+    _safe[name] = sentence
 
 
 def what_is_kept() -> list[str]:
     """The sentences that hold now, the innermost work first."""
-    sentences = [*_told, *(sentence() for sentence in reversed(_under_way)), *_kept.values()]
+    sentences = [*_told, *(sentence() for sentence in reversed(_under_way)), *_safe.values()]
     return list(dict.fromkeys(filter(None, sentences)))

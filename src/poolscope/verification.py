@@ -168,12 +168,12 @@ def _of_file(path: Path, name: str) -> CheckedFile:
 
 
 def _check_clouds(path: Path) -> tuple[State, str]:
-    held = checked_shard(path)
-    if isinstance(held, Vectors):
-        return ("ok", f"vectors of {len(held):,} texts") if has_digests(path) else _without()
-    if not held.has_digests:
-        return _without(held.provenance.get("poolscope"))
-    return "ok", f"{len(held):,} texts, {held.lengths.sum():,} tokens"
+    shard = checked_shard(path)
+    if isinstance(shard, Vectors):
+        return ("ok", f"vectors of {len(shard):,} texts") if has_digests(path) else _without()
+    if not shard.has_digests:
+        return _without(shard.provenance.get("poolscope"))
+    return "ok", f"{len(shard):,} texts, {shard.lengths.sum():,} tokens"
 
 
 def _check_state(path: Path) -> tuple[State, str]:
@@ -300,9 +300,9 @@ def _check_texts(store: Store, count: int) -> tuple[State, str]:
     """Ids and texts of every layer against the digest of the manifest: no shard is of another store or misplaced."""
     for layer in store.manifest.keys:
         tokens = store.manifest.keep == "tokens"
-        held = store.clouds(layer, allow_partial=True) if tokens else store.vectors(layer)
+        stored = store.clouds(layer, allow_partial=True) if tokens else store.vectors(layer)
         try:
-            texts = Texts(tuple(held.ids), tuple(held.texts or ()), None, "", ReadReport(count, count))
+            texts = Texts(tuple(stored.ids), tuple(stored.texts or ()), None, "", ReadReport(count, count))
             same = texts.digest == store.manifest.texts["digest"]
         except InputError:  # one text twice, or fewer texts than ids
             same = False

@@ -126,7 +126,7 @@ def test_the_prompt_stands_around_the_text():
     plan = AlignedValues(before="the document of", after="and :").plan(encoder, ["cat", "a red dog"])
     rows = np.split(plan.tokens.ids, plan.tokens.offsets[1:-1])
     assert encoder.vocabulary.names(rows[0]) == ["<s>", "the", "document", "of", "cat", "and", ":"]
-    assert plan.kept.tolist() == [1, 1]
+    assert plan.sizes.tolist() == [1, 1]
 
 
 def test_readings_are_for_decoders():

@@ -33,7 +33,7 @@ def test_dimensions_that_hold_nothing_are_free_and_the_others_cost():
     assert found["first 8"].standing == "costs"
     assert found["first 8"].trial.gain.interval.high < 0
     assert found["first 16"].trial.after == pytest.approx(found.ndcg)
-    assert found.free(kept=True).kept_bytes <= 16
+    assert found.free(stored=True).kept_bytes <= 16
     assert [step.searched_bytes for step in found.steps] == sorted(
         (s.searched_bytes for s in found.steps), reverse=True
     )

@@ -331,9 +331,9 @@ def _merged(work: _Work) -> Audit:
         for k in np.unique(first).tolist()
     ]
     work.write_texts("texts.jsonl", rows)
-    search, kept = work.search(), np.unique(first)
-    answered = np.unique(search.judgements.relevant[np.isin(search.judgements.relevant[:, 1], kept), 0])
-    return work.measured(search.among(answered, kept))
+    search, first_copies = work.search(), np.unique(first)
+    answered = np.unique(search.judgements.relevant[np.isin(search.judgements.relevant[:, 1], first_copies), 0])
+    return work.measured(search.among(answered, first_copies))
 
 
 def _without_mean(work: _Work) -> Audit:

@@ -84,7 +84,7 @@ def _refuse_for_models(request: Request) -> None:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Inputs:
     """The texts as they are searched, their documents, the queries, and how queries were made."""
 
     corpus: Texts
@@ -107,26 +107,26 @@ def _facts(queries: JudgedQueries | None) -> dict[str, Any] | None:
     return {"source": queries.source, "judgements": len(queries.relevant), "digest": queries.digest}
 
 
-def _asked(request: Request) -> _Asked:
+def _announced(request: Request) -> _Inputs:
     """Texts and queries, read before anything is encoded, and what these queries can show is said."""
-    asked = _read(request)
-    if asked.queries is not None:
-        request.watch.say(reach_sentence(asked.queries.relevant, asked.documents, k=request.k))
-    return asked
+    inputs = _read(request)
+    if inputs.queries is not None:
+        request.watch.say(reach_sentence(inputs.queries.relevant, inputs.documents, k=request.k))
+    return inputs
 
 
-def _read(request: Request) -> _Asked:
+def _read(request: Request) -> _Inputs:
     """Texts and queries; without queries some are made from the texts."""
     if request.queries is not None:
         corpus, queries = read_judged(request.texts, request.queries, request.groups, request.seed)
-        return _Asked(corpus, _documents(corpus.ids, request.groups), queries)
+        return _Inputs(corpus, _documents(corpus.ids, request.groups), queries)
     texts = request.texts
     corpus = read_texts(BUILTIN, limit=DEFAULT_TEXTS, seed=request.seed) if texts is None else as_corpus(texts)
     documents = _documents(corpus.ids, request.groups)
     made = make_queries(list(corpus.texts), seed=request.seed)
     if made is None:
-        return _Asked(corpus, documents, None)
-    return _Asked(replace(corpus, texts=tuple(made.texts)), documents, made.queries, made.kind)
+        return _Inputs(corpus, documents, None)
+    return _Inputs(replace(corpus, texts=tuple(made.texts)), documents, made.queries, made.kind)
 
 
 def as_corpus(texts: Any) -> Texts:
@@ -157,8 +157,8 @@ def _documents(ids: Sequence[str], groups: Sequence[Any] | None) -> Sequence[str
 def _of_model(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]]:
     watch = request.watch
     watch.opened("reading the texts")
-    asked = _asked(request)
-    corpus = asked.corpus
+    inputs = _announced(request)
+    corpus = inputs.corpus
     watch.begin(len(corpus), sum(map(len, corpus.texts)))
     watch.opened(OPENING)
     encoder = as_encoder(request.model, **request.options)
@@ -168,19 +168,19 @@ def _of_model(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]
     search = make_search(
         encoder,
         list(corpus.texts),
-        asked.queries,
+        inputs.queries,
         encoded=_encoded(encoder, corpus, request),
-        documents=asked.documents,
+        documents=inputs.documents,
         query_prompt=request.query_prompt,
         runtime=request.runtime,
-        self_made=asked.self_made,
+        self_made=inputs.self_made,
         text_ids=corpus.ids,
         k=request.k,
         seed=request.seed,
     )
     pooling = TextPooling.of(encoder)
-    notes = (*asked.notes(), *(pooling.notes if pooling.own is False else ()), *_unheld(search))
-    return search, asked.facts(), notes
+    notes = (*inputs.notes(), *(pooling.notes if pooling.own is False else ()), *_unheld(search))
+    return search, inputs.facts(), notes
 
 
 def _unheld(search: Search) -> tuple[str, ...]:
@@ -275,21 +275,21 @@ def _of_server(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...
     """The vectors that a server, or an embedding object, gives for texts and queries."""
     if request.texts is None and request.queries is None:
         raise InputError("texts: received none for a server, which gives vectors for texts only. Name your texts.")
-    asked = _asked(request)
-    source, corpus = as_vector_source(request.model), asked.corpus
+    inputs = _announced(request)
+    source, corpus = as_vector_source(request.model), inputs.corpus
     request.watch.begin(len(corpus), sum(map(len, corpus.texts)))
     request.watch.opened(ENCODING)
     progress = request.watch.encoded
     vectors = source.vectors(corpus.texts, keep=request.cache, progress=progress)
     queries = None
-    if asked.queries is not None:
+    if inputs.queries is not None:
         prompt = request.query_prompt or ""
-        queries = source.vectors([prompt + text for text in asked.queries.texts], keep=request.cache)
+        queries = source.vectors([prompt + text for text in inputs.queries.texts], keep=request.cache)
     search = _of_vectors(
-        request, vectors, list(corpus.texts), corpus.ids, asked.documents, source.name, asked.queries, queries
+        request, vectors, list(corpus.texts), corpus.ids, inputs.documents, source.name, inputs.queries, queries
     )
-    notes = (*asked.notes(), "A server gives pooled vectors only: what needs tokens was not looked at.")
-    return replace(search, self_made=asked.self_made), asked.facts(), notes
+    notes = (*inputs.notes(), "A server gives pooled vectors only: what needs tokens was not looked at.")
+    return replace(search, self_made=inputs.self_made), inputs.facts(), notes
 
 
 def _of_index(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]]:

@@ -137,23 +137,23 @@ def audit_run(run: Any, queries: Any, texts: Any = None, *, k: int = 10) -> RunA
 
     """
     whole_number(k, "k")
-    given, asked = read_run(run), read_qrels(queries)
-    corpus = None if texts is None else read_texts(texts, id_column=id_column_for(texts, asked))
-    judged = sorted(set(asked.query.tolist()))
-    answered = [query for query in judged if asked.ids[query] in given.scores]
+    given, judgements = read_run(run), read_qrels(queries)
+    corpus = None if texts is None else read_texts(texts, id_column=id_column_for(texts, judgements))
+    judged = sorted(set(judgements.query.tolist()))
+    answered = [query for query in judged if judgements.ids[query] in given.scores]
     if not answered:
         raise InputError(
             f"{given.source}: no query of the run is judged; its queries begin with "
-            f"{next(iter(given.scores))!r}, judgements with {asked.ids[0]!r}. Name both by the same ids."
+            f"{next(iter(given.scores))!r}, judgements with {judgements.ids[0]!r}. Name both by the same ids."
         )
-    ranking = _ranking(given, asked, judged, max(given.depth, k))
+    ranking = _ranking(given, judgements, judged, max(given.depth, k))
     best = ranking.best_rank()
     names = ("found", "ndcg", "recall", "mrr")
-    grades = asked.grade[np.lexsort((np.arange(len(asked.query)), asked.query))]
+    grades = judgements.grade[np.lexsort((np.arange(len(judgements.query)), judgements.query))]
     values = (ranking.found(k), ranking.ndcg(k, grades=grades), ranking.recall(k), ranking.mrr(k))
     words = {} if corpus is None else dict(zip(corpus.ids, corpus.texts, strict=True))
     misses = [
-        _miss(given, asked, query, float(best[place]), k, words)
+        _miss(given, judgements, query, float(best[place]), k, words)
         for place, query in enumerate(judged)
         if best[place] > k
     ]
@@ -163,22 +163,22 @@ def audit_run(run: Any, queries: Any, texts: Any = None, *, k: int = 10) -> RunA
         depth=given.depth,
         queries=len(judged),
         unanswered=len(judged) - len(answered),
-        unjudged=len(set(given.scores) - {asked.ids[query] for query in judged}),
-        unknown=None if corpus is None else len(set(asked.named) - set(corpus.ids)),
+        unjudged=len(set(given.scores) - {judgements.ids[query] for query in judged}),
+        unknown=None if corpus is None else len(set(judgements.named) - set(corpus.ids)),
         **{name: share_estimate(each) for name, each in zip(names, values, strict=True)},
         misses=tuple(misses),
-        provenance=provenance(settings={"run": given.source, "queries": asked.source, "k": k}),
+        provenance=provenance(settings={"run": given.source, "queries": judgements.source, "k": k}),
     )
 
 
-def _ranking(run: Run, asked: Queries, judged: list[int], behind: int) -> Ranking:
+def _ranking(run: Run, judgements: Queries, judged: list[int], behind: int) -> Ranking:
     """The places of the relevant texts; those that the run does not hold stand behind so many, one after the other."""
     place = {query: number for number, query in enumerate(judged)}
-    rows = sorted(zip(asked.query.tolist(), asked.named, strict=True), key=lambda row: row[0])
-    number = {name: position for position, name in enumerate(dict.fromkeys(asked.named))}
+    rows = sorted(zip(judgements.query.tolist(), judgements.named, strict=True), key=lambda row: row[0])
+    number = {name: position for position, name in enumerate(dict.fromkeys(judgements.named))}
     above, ties = behind + np.arange(len(rows)), np.ones(len(rows), np.int64)
     for row, (query, name) in enumerate(rows):
-        scores = run.scores.get(asked.ids[query], {})
+        scores = run.scores.get(judgements.ids[query], {})
         if name in scores:
             values = np.fromiter(scores.values(), np.float64)
             above[row], ties[row] = (values > scores[name]).sum(), (values == scores[name]).sum()
@@ -188,17 +188,17 @@ def _ranking(run: Run, asked: Queries, judged: list[int], behind: int) -> Rankin
     return Ranking(empty.astype(np.int64), empty, queries, documents, above, ties)
 
 
-def _miss(run: Run, asked: Queries, query: int, rank: float, k: int, words: Mapping[str, str]) -> RunMiss:
+def _miss(run: Run, judgements: Queries, query: int, rank: float, k: int, words: Mapping[str, str]) -> RunMiss:
     """A missed query, opened."""
-    scores = run.scores.get(asked.ids[query], {})
+    scores = run.scores.get(judgements.ids[query], {})
     order = sorted(scores, key=lambda text: (-scores[text], text))
-    relevant = [asked.named[row] for row in np.flatnonzero(asked.query == query)]
+    relevant = [judgements.named[row] for row in np.flatnonzero(judgements.query == query)]
     best = min(relevant, key=lambda text: -scores.get(text, -np.inf))
     same = {plain_text(words[text]) for text in relevant if text in words}
     equal = [text for text in order[:k] if text in words and plain_text(words[text]) in same]
     return RunMiss(
-        query_id=asked.ids[query],
-        query=asked.texts[query],
+        query_id=judgements.ids[query],
+        query=judgements.texts[query],
         text_id=best,
         rank=rank if best in scores else None,
         before=tuple(order[:SHOWN_BEFORE]),

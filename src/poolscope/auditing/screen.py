@@ -48,9 +48,9 @@ def subject(audit: Audit) -> str:
     if audit.corpus.get("documents"):
         parts[-1] += f" from {count(audit.corpus['documents'], 'document')}"
     if audit.queries:
-        asked = count(audit.queries, "self-made query" if audit.self_made else "query")
+        queries = count(audit.queries, "self-made query" if audit.self_made else "query")
         made = f" (from {audit.self_made}s)" if audit.self_made else ""
-        parts.append(f"{asked}{made}, {count(audit.corpus['answers'], 'relevant text')}")
+        parts.append(f"{queries}{made}, {count(audit.corpus['answers'], 'relevant text')}")
     return " · ".join(parts)
 
 

@@ -340,7 +340,7 @@ class TextVectors:
     @classmethod
     def encode(cls, encoder: TokenEncoder, texts: Sequence[str], progress: Progress | None = None) -> TextVectors:
         """Encode the texts, block by block."""
-        pooling, parts, held = TextPooling.of(encoder), list[TokenClouds](), True
+        pooling, parts, fits = TextPooling.of(encoder), list[TokenClouds](), True
         vectors: Units = np.empty((0, 0), np.float32)
         lengths, truncated = (np.empty(len(texts), np.int64) for _ in range(2))
         size, most = 0, held_bytes()
@@ -353,7 +353,7 @@ class TextVectors:
             lengths[rows], truncated[rows] = clouds.lengths, clouds.truncated
             size += int(clouds.lengths.sum()) * clouds.dimension * clouds.dtype.itemsize
             # Held only if all of them will fit, by those so far: what is dropped later was held for nothing.
-            parts = [*parts, clouds] if (held := held and size * len(texts) / rows.stop <= most) else []
+            parts = [*parts, clouds] if (fits := fits and size * len(texts) / rows.stop <= most) else []
         tokens = parts[0] if len(parts) == 1 else TokenClouds.concatenate(parts) if parts else None
         return cls(vectors, lengths, truncated, tokens)
 
@@ -415,10 +415,10 @@ def make_search(
     """
     asking = query_encoder(encoder, query_prompt)
     known = TextVectors.encode(encoder, texts, progress) if encoded is None else encoded
-    asked = None
+    query_clouds = None
     if queries is not None and query_vectors is None:
-        asked = asking.encode(list(queries.texts))[-1]
-        query_vectors = TextPooling.of(asking).pool(asked)
+        query_clouds = asking.encode(list(queries.texts))[-1]
+        query_vectors = TextPooling.of(asking).pool(query_clouds)
     if query_vectors is None:
         query_vectors = np.empty((0, known.vectors.shape[1]))
     judgements = Judgements(0, len(texts), np.empty((0, 2), np.int64), np.empty(0), np.empty(0, np.int64))
@@ -428,7 +428,7 @@ def make_search(
         judgements=judgements if queries is None else _judgements(queries, texts),
         query_vectors=unit_rows(query_vectors, "queries") if len(query_vectors) else query_vectors.astype(np.float32),
         vectors=unit_rows(known.vectors, "texts"),
-        query_tokens=asked,
+        query_tokens=query_clouds,
         tokens=known.tokens,
         lengths=known.lengths,
         truncated=known.truncated,

@@ -19,17 +19,17 @@ _CHARACTERS = 4.0  # a token, in English
 
 @dataclass
 class Count:
-    """How far encoding is: texts of an earlier run (`kept`), those done, and their tokens."""
+    """How far encoding is: texts of an earlier run (`stored`), those done, and their tokens."""
 
     texts: int = 0
     characters: int = 0
-    kept: int = 0
+    stored: int = 0
     done: int = 0
     tokens: int = 0
 
     def add(self, texts: int, tokens: int) -> None:
         """A batch; without tokens it was there already."""
-        self.kept += 0 if tokens else texts
+        self.stored += 0 if tokens else texts
         self.done += texts
         self.tokens += tokens
 
@@ -45,7 +45,7 @@ class Count:
         >>> count.share
         0.2
         """
-        new, coming = self.done - self.kept, self.texts - self.done
+        new, coming = self.done - self.stored, self.texts - self.done
         if new <= 0:
             return 0.0
         same = coming * self.tokens / new  # tokens to come, if the texts are as long as those done

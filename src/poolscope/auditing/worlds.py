@@ -191,8 +191,8 @@ class Draw:
 
     def audit(self, texts: Sequence[str], encoder: Any = None, **settings: Any) -> Audit:
         """The audit of these texts with the queries of the draw."""
-        asked = {query: [str(text) for text in places] for query, places in self.relevant.items()}
-        settings = {"queries": asked, **settings}
+        judgements = {query: [str(text) for text in places] for query, places in self.relevant.items()}
+        settings = {"queries": judgements, **settings}
         return audit(self.encoder if encoder is None else encoder, list(texts), seed=self.seed, **settings)
 
 
@@ -233,16 +233,16 @@ class Source:
         """So many queries with their relevant texts, filled up with others to so many texts."""
         random = np.random.default_rng(seed)
         names = list(self.relevant)
-        asked = [names[k] for k in random.permutation(len(names))[:queries]]
-        while len(needed := {text for query in asked for text in self.relevant[query]}) > texts:
-            asked.pop()
+        drawn_queries = [names[k] for k in random.permutation(len(names))[:queries]]
+        while len(needed := {text for query in drawn_queries for text in self.relevant[query]}) > texts:
+            drawn_queries.pop()
         others = [k for k in random.permutation(len(self.texts)).tolist() if k not in needed]
         chosen = random.permutation([*sorted(needed), *others[: texts - len(needed)]]).tolist()
         place = {old: new for new, old in enumerate(chosen)}
         return Draw(
             self.encoder,
             [self.texts[k] for k in chosen],
-            {query: [place[text] for text in self.relevant[query]] for query in asked},
+            {query: [place[text] for text in self.relevant[query]] for query in drawn_queries},
             [self.texts[k] for k in others[texts - len(needed) :]],
             self.texts,
             random,

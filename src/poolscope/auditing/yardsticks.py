@@ -36,8 +36,8 @@ class KeywordIndex:
         import bm25s  # type: ignore[import-untyped]  # here, since most commands never search by words
         from bm25s.tokenization import Tokenized  # type: ignore[import-untyped]
 
-        asked = sorted({word for query in queries for word in _words(query)})
-        self._ids = {_OTHER: 0, **{word: number for number, word in enumerate(asked, start=1)}}
+        query_words = sorted({word for query in queries for word in _words(query)})
+        self._ids = {_OTHER: 0, **{word: number for number, word in enumerate(query_words, start=1)}}
         self._count = len(texts)
         self._index: Any = bm25s.BM25()
         rows = [[self._ids.get(word, 0) for word in _words(text)] for text in texts]

@@ -234,10 +234,10 @@ def was_interrupted(error: BaseException) -> bool:
 def end_interrupted() -> NoReturn:
     """Say that the command was stopped, what was kept and how to go on; then end, without waiting for threads."""
     with _saying:  # whoever comes second waits for the end
-        kept = " ".join(what_is_kept()) or "Nothing was kept: the same command begins anew."
+        safe = " ".join(what_is_kept()) or "Nothing was kept: the same command begins anew."
         shown = "\N{ESCAPE}[?25h" if sys.stderr.isatty() else ""  # the cursor, which a bar has hidden
         with suppress(OSError, ValueError):
-            print(f"{shown}\npoolscope: interrupted. {kept} No file is half written.", file=sys.stderr, flush=True)
+            print(f"{shown}\npoolscope: interrupted. {safe} No file is half written.", file=sys.stderr, flush=True)
         with suppress(OSError, ValueError):
             sys.stdout.flush()
         os._exit(INTERRUPTED)

@@ -365,14 +365,14 @@ def calibrate(
     from poolscope.cli.inputs import counting_progress, read_asked
 
     screen = Screen(json)
-    asked, source, ids = read_asked(queries, query_columns, texts, id_column)
+    judgements, source, ids = read_asked(queries, query_columns, texts, id_column)
     corpus = poolscope.read_texts(source or texts, column=column, id_column=ids)
     total = runs * len(world or WORLDS)
     with counting_progress("calibrating", total, "runs") as done:
         result = poolscope.calibrate(
             corpus,
             model,
-            queries=asked,
+            queries=judgements,
             text_count=text_count,
             query_count=query_count,
             runs=runs,

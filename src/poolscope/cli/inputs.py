@@ -210,16 +210,16 @@ class Inputs:
     def _vectors(self) -> tuple[Any, Sequence[str]]:
         """Vectors as they are stored, or pooled from clouds."""
         if is_index(self.model):
-            held = self._held()
-            return held.vectors, held.ids
+            collection = self._collection()
+            return collection.vectors, collection.ids
         if is_store(self.model) and Store.open(self.model).manifest.keep != "tokens":
             self.refuse_with_clouds()  # all texts, not a draw
-            kept = open_store(self.model, self.screen).vectors()
-            return kept.vectors, kept.ids
+            stored = open_store(self.model, self.screen).vectors()
+            return stored.vectors, stored.ids
         described, pooling = self._described(of_vectors=True)
         return pooling.pool(described.clouds), described.clouds.ids
 
-    def _held(self) -> Collection:
+    def _collection(self) -> Collection:
         """The vectors of a file or a vector store, which need neither model nor texts."""
         if useless := [name for name, value in {"TEXTS": self.texts, **self.options}.items() if value]:
             raise InputError(

@@ -98,7 +98,7 @@ def length(
                 f"--pairs {pairs} and --queries {queries}: received both; allowed: queries that name texts of TEXTS, "
                 f"or pairs with documents of their own. Leave one out."
             )
-        asked, texts, reading["id_column"] = read_asked(queries, None, texts, reading["id_column"])
+        judgements, texts, reading["id_column"] = read_asked(queries, None, texts, reading["id_column"])
         group = None
         if texts is not None:
             group, reading["id_column"] = document_columns(texts, reading["column"], reading["id_column"])
@@ -107,8 +107,8 @@ def length(
         settings |= {
             "probes": probes,
             "pairs": _read_pairs(texts, pairs, seed=reading["seed"], probes=probes)
-            if asked is None
-            else _asked_among(asked, corpus),
+            if judgements is None
+            else _pairs_among(judgements, corpus),
             "groups": _documents(texts, corpus, group, reading["id_column"]),
         }
         report = _of_model(inputs, corpus, engine, labels=labels, settings=settings)
@@ -189,30 +189,30 @@ def _of_vectors(
     from poolscope.texts.groups import groups_of_ids
 
     corpus = None if texts is None else poolscope.read_texts(texts, **reading)
-    held = _held(path, corpus) if corpus is not None else poolscope.read_vectors(path, **reading)
-    if held.lengths is None:
+    vectors = _with_texts(path, corpus) if corpus is not None else poolscope.read_vectors(path, **reading)
+    if vectors.lengths is None:
         raise InputError(
             f"{path}: received vectors without texts or lengths; one of them is needed. Name the texts as the second "
             f"argument, or save an array 'lengths' beside the vectors."
         )
-    names = held.labels or (None if corpus is None else corpus.labels)
-    if corpus is not None and held.unit != WORDS and not (labels and held.labels is None):
+    names = vectors.labels or (None if corpus is None else corpus.labels)
+    if corpus is not None and vectors.unit != WORDS and not (labels and vectors.labels is None):
         raise InputError(f"{path} holds lengths of its own, so TEXTS ({corpus.source}) cannot apply. Leave them out.")
     if labels and names is None:
         raise InputError(f"--labels: {path} holds no labels. Save them beside the vectors, or name --label-column.")
-    screen.print(f"{held} · lengths in {held.unit}")
-    groups = groups_of_ids(held.ids if corpus is None else corpus.ids)
+    screen.print(f"{vectors} · lengths in {vectors.unit}")
+    groups = groups_of_ids(vectors.ids if corpus is None else corpus.ids)
     profile = poolscope.length_profile(
-        held.vectors, held.lengths, groups=groups, texts=held.texts, unit=held.unit, **settings
+        vectors.vectors, vectors.lengths, groups=groups, texts=vectors.texts, unit=vectors.unit, **settings
     )
     predicted = None
     if labels and names:
-        predicted = labels_by_length(held.vectors, held.lengths, names, groups=groups, **settings)
+        predicted = labels_by_length(vectors.vectors, vectors.lengths, names, groups=groups, **settings)
     note = "Vectors alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, labels=predicted, notes=(note,))
 
 
-def _held(path: str, corpus: Texts) -> Vectors:
+def _with_texts(path: str, corpus: Texts) -> Vectors:
     """The vectors with the texts beside them; where their numbers differ, what was left out in reading is said."""
     try:
         return poolscope.read_vectors(path, texts=corpus.texts)
@@ -234,7 +234,7 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
         raise InputError(message) from error
 
 
-def _asked_among(queries: Queries, corpus: Texts) -> Pairs:
+def _pairs_among(queries: Queries, corpus: Texts) -> Pairs:
     """Queries with the texts of the corpus that answer them, as an audit reads them: they search among all texts."""
     from poolscope.evaluation import query_task
     from poolscope.texts import records
@@ -242,8 +242,10 @@ def _asked_among(queries: Queries, corpus: Texts) -> Pairs:
     task = query_task(corpus, queries)
     asking = task.sides[0].texts
     ids = tuple(map(str, range(len(asking))))
-    asked = records.Texts(ids, tuple(asking), None, queries.source, records.ReadReport(read=len(ids), kept=len(ids)))
-    return records.Pairs(asked, corpus, task.relevant)
+    query_texts = records.Texts(
+        ids, tuple(asking), None, queries.source, records.ReadReport(read=len(ids), kept=len(ids))
+    )
+    return records.Pairs(query_texts, corpus, task.relevant)
 
 
 def _documents(source: str | None, corpus: Texts, group: str | None, id_column: str | None) -> Sequence[str] | None:

@@ -44,9 +44,9 @@ def command(name: str) -> Callable[..., None]:
 
         screen = Screen(json, seen_first=True)
         engine = arguments.open_engine(where, options)
-        asked, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
+        judgements, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
         inputs = Inputs(model, texts, {**reading, "id_column": id_column}, options, screen, cache=not no_cache)
-        result, ids = inputs.measured(metric, engine, asked)
+        result, ids = inputs.measured(metric, engine, judgements)
         _print(result, screen, ids)
         screen.put_result(result, json=json, table=table, figure=figure)
 
@@ -78,8 +78,8 @@ def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
     rows = result.to_table()
     if len(rows) < 2:
         return
-    kept = min(result.shown_rows, len(rows))
-    if kept:
+    printed = min(result.shown_rows, len(rows))
+    if printed:
         names = shown_columns(rows)
         shown = open_table()
         for name in names:
@@ -87,11 +87,11 @@ def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
                 "text" if name == "position" else heading(name, result.column_words),
                 justify="right" if is_numeric(rows[name].type) and name not in _PLACES else "left",
             )
-        for row in rows.slice(0, kept).to_pylist():
+        for row in rows.slice(0, printed).to_pylist():
             shown.add_row(*(_cell(name, row[name], ids) for name in names))
         screen.print_table(shown, whole="--table FILE has all of them")
-    if len(rows) > kept:
-        count, more = len(rows) - kept, "more " if kept else ""
+    if len(rows) > printed:
+        count, more = len(rows) - printed, "more " if printed else ""
         screen.print(f"{count:,} {more}row{'' if count == 1 else 's'}: --table writes all of them", style="dim")
 
 

@@ -64,8 +64,8 @@ def chunk(
     with counting_progress("splitting", len(corpus), "texts") as progress:
         chunks = poolscope.chunk_texts(model, corpus, tokens=tokens, overlap=overlap, progress=progress, **options)
     taken = (reading["label_column"],)
-    kept = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
-    chunks = chunks.with_columns(kept, group_column(texts, (corpus.column, reading["id_column"])))
+    columns = other_columns(texts, corpus, id_column=reading["id_column"], taken=taken) if texts is not None else {}
+    chunks = chunks.with_columns(columns, group_column(texts, (corpus.column, reading["id_column"])))
     chunks.save(output)
     _print_chunks(chunks, [*corpus.report.notes(), *chunks.notes()], screen)
     if json is not None:
@@ -171,8 +171,8 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
         line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
         unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
         notes = [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]
-        kept = "" if manifest.layers is None else f", layers {', '.join(map(str, manifest.keys))}"
-        ending, following = f"shard{'s' * (shards > 1)}{kept}", "socm"
+        of_layers = "" if manifest.layers is None else f", layers {', '.join(map(str, manifest.keys))}"
+        ending, following = f"shard{'s' * (shards > 1)}{of_layers}", "socm"
     else:
         line += f"one vector a text ({manifest.keep})"
         if (sample := manifest.sample) is not None:

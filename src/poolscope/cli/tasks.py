@@ -40,22 +40,24 @@ _TASK_OPTIONS: dict[str, Any] = {
 
 
 def task_options(command: arguments.Command) -> arguments.Command:
-    """Give a command the options of a task; it receives them as one dictionary, `asked`."""
-    return arguments.gathering(command, "asked", _TASK_OPTIONS, command, {"task": LABEL_FREE[0]})
+    """Give a command the options of a task; it receives them as one dictionary, `task_options`."""
+    return arguments.gathering(command, "task_options", _TASK_OPTIONS, command, {"task": LABEL_FREE[0]})
 
 
-def read_asked_task(texts: str | None, asked: Mapping[str, Any], limit: int | None, screen: Screen) -> Task:
+def read_chosen_task(texts: str | None, task_options: Mapping[str, Any], limit: int | None, screen: Screen) -> Task:
     """The task of the user's queries, or the one that was named; what was noticed while reading texts is printed."""
     from poolscope.cli.inputs import read_asked
     from poolscope.evaluation import query_task, read_task, summary_body_task
 
-    name, columns, draw = asked["task"], asked["columns"], {"limit": limit, "seed": asked["seed"]}
-    if asked["queries"] is not None:
+    name, columns, draw = task_options["task"], task_options["columns"], {"limit": limit, "seed": task_options["seed"]}
+    if task_options["queries"] is not None:
         if name != LABEL_FREE[0]:
             raise InputError(f"--queries: received --task {name} too; the queries are the task. Leave one out.")
-        read, source, id_column = read_asked(asked["queries"], asked["query_columns"], texts, asked["id_column"])
+        read, source, id_column = read_asked(
+            task_options["queries"], task_options["query_columns"], texts, task_options["id_column"]
+        )
         return query_task(source or TEXTS, read, column=columns, id_column=id_column, **draw)
-    if asked["query_columns"] is not None or asked["id_column"] is not None:
+    if task_options["query_columns"] is not None or task_options["id_column"] is not None:
         raise InputError("--query-columns and --id-column go with --queries. Name the file of the queries.")
     if name not in (*LABEL_FREE, *LABELLED):
         tasks = (*LABEL_FREE, *LABELLED)
@@ -99,7 +101,7 @@ def tune(
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
     *,
-    asked: dict[str, Any],
+    task_options: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """Which repair helps on your texts, if any?
@@ -117,15 +119,15 @@ def tune(
     screen = Screen(json)
     _check_output(output, force=force)
     search = _search(families, temperatures)
-    drawn = asked["limit"] or None
-    if asked["limit"] is None:
+    drawn = task_options["limit"] or None
+    if task_options["limit"] is None:
         drawn = BUILTIN_LIMIT if texts in (None, TEXTS) else LIMIT
-    loaded = read_asked_task(texts, asked, drawn, screen)
+    loaded = read_chosen_task(texts, task_options, drawn, screen)
     encoder = opened_model(model, options)
     readings = len(readings_for(encoder, search.get("readings")))
     with encoding_progress(texts_to_encode(loaded, search.get("temperatures"), readings)) as progress:
         # The rows were drawn when the file was read; the limit is named again for the record.
-        result = poolscope.tune(encoder, loaded, limit=drawn, seed=asked["seed"], progress=progress, **search)
+        result = poolscope.tune(encoder, loaded, limit=drawn, seed=task_options["seed"], progress=progress, **search)
     print_result(result, screen)
     if output is not None and result.recommendation is None:
         older = ", and the older file of that name is removed" if output.exists() else ""
@@ -226,7 +228,7 @@ def evaluate(
     pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
     json: arguments.Json = None,
     *,
-    asked: dict[str, Any],
+    task_options: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
     """How well does a model search, with and without a repair?
@@ -240,10 +242,10 @@ def evaluate(
     """
     screen = Screen(json)
     chosen = _repair(repair, temperature, pooling)
-    drawn = DEFAULT_LIMIT if asked["limit"] is None and texts in (None, TEXTS) else asked["limit"] or None
-    loaded = read_asked_task(texts, asked, drawn, screen)
+    drawn = DEFAULT_LIMIT if task_options["limit"] is None and texts in (None, TEXTS) else task_options["limit"] or None
+    loaded = read_chosen_task(texts, task_options, drawn, screen)
     content = _before_and_after(model, loaded, chosen, options=options, screen=screen)
-    content["provenance"]["settings"] |= {"limit": drawn, "seed": asked["seed"]}
+    content["provenance"]["settings"] |= {"limit": drawn, "seed": task_options["seed"]}
     if json is not None:
         put_json(content, json)
         screen.name_written(json)

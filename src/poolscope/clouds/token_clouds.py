@@ -424,12 +424,12 @@ class TokenClouds:
 
 def _of_a_part(provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What a provenance says that holds for a part of its texts too."""
-    kept = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
+    of_part = {name: value for name, value in provenance.items() if name not in ("texts", "unknown")}
     texts = provenance.get("texts")
     if isinstance(texts, Mapping):  # it may have been written by anyone
         origin = {"source": texts.get("source"), "part_of": texts.get("digest", texts.get("part_of"))}
-        kept["texts"] = {name: value for name, value in origin.items() if value is not None}
-    return kept
+        of_part["texts"] = {name: value for name, value in origin.items() if value is not None}
+    return of_part
 
 
 # -- building clouds as they come -------------------------------------------------------------------------------------

@@ -268,15 +268,15 @@ def _strings(values: Any, name: str, count: int, source: str) -> tuple[str, ...]
 # -- the files of a store that keeps one vector a text ----------------------------------------------------------------
 
 
-def write_vectors(held: Vectors, stream: BinaryIO) -> None:
+def write_vectors(rows: Vectors, stream: BinaryIO) -> None:
     """Write one Arrow IPC file: id, text, length, truncated, trace and vector (float32) of every text."""
-    vectors = np.ascontiguousarray(held.vectors, dtype=np.float32)
+    vectors = np.ascontiguousarray(rows.vectors, dtype=np.float32)
     columns = {
-        "id": pa.array(held.ids, pa.string()),
-        "text": pa.array([None] * len(held) if held.texts is None else held.texts, pa.large_string()),
-        "length": pa.array(held.lengths, pa.int32()),
-        "truncated": pa.array(held.truncated, pa.int32()),
-        "trace": pa.array([None] * len(held) if held.traces is None else held.traces, pa.float64()),
+        "id": pa.array(rows.ids, pa.string()),
+        "text": pa.array([None] * len(rows) if rows.texts is None else rows.texts, pa.large_string()),
+        "length": pa.array(rows.lengths, pa.int32()),
+        "truncated": pa.array(rows.truncated, pa.int32()),
+        "trace": pa.array([None] * len(rows) if rows.traces is None else rows.traces, pa.float64()),
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1]),
     }
     table = pa.table(columns)

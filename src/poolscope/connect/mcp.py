@@ -159,10 +159,10 @@ def check_seal(seal: str, target: str | None = None) -> dict[str, Any]:
 
 
 def _audited(texts: str, model: str, limit: int, queries: str | None) -> poolscope.Audit:
-    asked = None if queries is None else poolscope.read_queries(queries)
+    judgements = None if queries is None else poolscope.read_queries(queries)
     # A draw would leave out texts that queries name.
-    corpus = poolscope.read_texts(texts, limit=(limit or None) if asked is None else None)
-    return poolscope.audit(model, corpus, queries=asked, cache=True)
+    corpus = poolscope.read_texts(texts, limit=(limit or None) if judgements is None else None)
+    return poolscope.audit(model, corpus, queries=judgements, cache=True)
 
 
 def _finding(finding: Any) -> dict[str, Any]:

@@ -209,14 +209,14 @@ class MilvusConnector:
         own = str(self._fields.id)
 
         def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
-            asked = {} if value is None else {"params": {setting: max(value, k) if setting == "ef" else value}}
+            parameters = {} if value is None else {"params": {setting: max(value, k) if setting == "ef" else value}}
             with asking(self.name, BROKE), _quiet():
                 found = self._client.search(
                     self._collection,
                     data=[row.tolist() for row in queries],
                     anns_field=self._fields.vector,
                     limit=k,
-                    search_params=asked,
+                    search_params=parameters,
                     output_fields=[own],
                 )
             return [[str(hit["entity"][own] if own in hit["entity"] else hit["id"]) for hit in hits] for hits in found]

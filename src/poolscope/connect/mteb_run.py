@@ -112,15 +112,15 @@ def run_benchmark(
             done = place * len(tasks) + number
             left = f" · about {np.mean(seconds) * (total - done) / 60:.0f} min left" if seconds else ""
             title = task.metadata.name
-            kept = cache.load_task_result(title, encoder.mteb_model_meta) is not None
-            say(f"{done + 1} of {total}: {name} · {title}{' · kept' if kept else left}")
+            cached = cache.load_task_result(title, encoder.mteb_model_meta) is not None
+            say(f"{done + 1} of {total}: {name} · {title}{' · kept' if cached else left}")
             began = time.perf_counter()
             found = mteb.evaluate(encoder, [task], cache=cache, raise_error=False, show_progress_bar=False)
             if not found.task_results:
                 why = found.exceptions[0].exception if found.exceptions else "mteb gave no result"
                 failed.append(f"{name} · {title}: {' '.join(str(why).split())[:200]}")
                 continue
-            if not kept:
+            if not cached:
                 seconds.append(time.perf_counter() - began)
             score = 100 * float(found.task_results[0].get_score())
             rows.append({"model": name, "task": title, "type": str(task.metadata.type), "score": score})

@@ -118,8 +118,8 @@ class PineconeConnector:
     def _pages(self, size: int = _LISTED) -> Iterator[list[str]]:
         following = ""
         while True:
-            asked = {"limit": size, "namespace": self._space}
-            query = urlencode({**asked, "paginationToken": following} if following else asked)
+            parameters = {"limit": size, "namespace": self._space}
+            query = urlencode({**parameters, "paginationToken": following} if following else parameters)
             page = self._store.ask("GET", f"/vectors/list?{query}")
             if names := [each["id"] for each in page.get("vectors") or []]:
                 yield names

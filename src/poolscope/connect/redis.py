@@ -229,14 +229,14 @@ class RedisConnector:
 
     def _find(self, queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
         more = "" if value is None else f" EF_RUNTIME {int(value)}"
-        asked = f"*=>[KNN {int(k)} @{self._fields.vector} $vector{more} AS distance]"
+        question = f"*=>[KNN {int(k)} @{self._fields.vector} $vector{more} AS distance]"
         back = ["RETURN", 1, self._fields.id] if self._fields.id else ["NOCONTENT"]
         found = []
         for row in queries:
             numbers = np.asarray(row, dtype=self._kind).tobytes()
             with asking(self.name, BROKE):
                 answer = self._client.execute_command(
-                    *("FT.SEARCH", self._index, asked, "SORTBY", "distance", *back, "LIMIT", 0, int(k)),
+                    *("FT.SEARCH", self._index, question, "SORTBY", "distance", *back, "LIMIT", 0, int(k)),
                     *("PARAMS", 2, "vector", numbers, "DIALECT", 2),
                 )
             if self._fields.id:

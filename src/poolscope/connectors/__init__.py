@@ -243,16 +243,16 @@ def as_collection(source: Any, **options: Any) -> Collection:
         return _searched_by(source, distance)
     drawn = {name: options[name] for name in ("limit", "seed") if name in options}
     if isinstance(source, Vectors):
-        held = array_collection(
+        collection = array_collection(
             source.vectors, texts=source.texts, ids=source.ids, groups=source.labels, source=source.source, **drawn
         )
     elif _is_frame(source):
         names = ("vector_column", "column", "id_column", "group")
-        held = gather(files.table_connector(source, Fields(*(options.get(name) for name in names))), **drawn)
+        collection = gather(files.table_connector(source, Fields(*(options.get(name) for name in names))), **drawn)
     else:
         matrix = source.detach().cpu().float().numpy() if _is_tensor(source) else source
-        held = array_collection(matrix, **drawn)
-    return _searched_by(held, distance)
+        collection = array_collection(matrix, **drawn)
+    return _searched_by(collection, distance)
 
 
 def _searched_by(collection: Collection, distance: Distance | None) -> Collection:

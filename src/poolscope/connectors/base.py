@@ -239,8 +239,8 @@ def without_secrets(address: str) -> str:
     if not parts.netloc:
         return address
     user, at, place = parts.netloc.rpartition("@")
-    kept = [(key, value) for key, value in parse_qsl(parts.query) if not SECRET_NAME.search(key)]
-    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=urlencode(kept)))
+    parameters = [(key, value) for key, value in parse_qsl(parts.query) if not SECRET_NAME.search(key)]
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{place}", query=urlencode(parameters)))
 
 
 def unencrypted(address: str, scheme: str, key: str | None, variable: str) -> list[str]:

@@ -95,15 +95,15 @@ class Collection:
                 f"without common ids one a row is needed, in their order. Name a column of ids (--id-column). {hint}"
             )
         known = np.array([name in own for name in names])
-        kept = self._without(~known)
+        named = self._without(~known)
         rows = [own[name] for name in np.array(names, dtype=object)[known]]
         taken = set(names) | {name for name, _ in self.aside}
         drawn = len(self) + self.fault_count < self.rows
         missing = () if drawn or in_order else tuple(name for name in corpus.ids if name not in taken)
         return replace(
-            kept,
+            named,
             texts=tuple(corpus.texts[k] for k in rows),
-            groups=kept.groups or (None if corpus.labels is None else tuple(corpus.labels[k] for k in rows)),
+            groups=named.groups or (None if corpus.labels is None else tuple(corpus.labels[k] for k in rows)),
             without_vector=missing,
             notes=(*self.notes, *corpus.report.notes()),
         )
@@ -300,9 +300,11 @@ class _Draw:
         reasons += [
             (k, f"dimension {len(row)}, not {self.dimension}") for k, row in present if len(row) != self.dimension
         ]
-        kept = [(k, row) for k, row in present if len(row) == self.dimension]
-        matrix = np.stack([row for _, row in kept]) if kept else np.zeros((0, self.dimension), np.float32)
-        return np.array([k for k, _ in kept], dtype=np.int64), matrix
+        of_one_length = [(k, row) for k, row in present if len(row) == self.dimension]
+        matrix = (
+            np.stack([row for _, row in of_one_length]) if of_one_length else np.zeros((0, self.dimension), np.float32)
+        )
+        return np.array([k for k, _ in of_one_length], dtype=np.int64), matrix
 
     def _kinds(self) -> str:
         return ", ".join(f"{count:,} with {reason}" for reason, count in self.faults.items())
@@ -357,11 +359,11 @@ def _in_one_line(search: Search | None, name: str) -> Search | None:
         return None
     find = search.find
 
-    def asked(queries: NDArray[Any], k: int, value: int | None) -> Sequence[Sequence[str]]:
+    def search_in_one_line(queries: NDArray[Any], k: int, value: int | None) -> Sequence[Sequence[str]]:
         with asking(name, "Its search failed; nothing was kept. Run it again."):
             return find(queries, k, value)
 
-    return replace(search, find=asked)
+    return replace(search, find=search_in_one_line)
 
 
 def _with_own_texts(whole: Collection, texts: Sequence[str | None]) -> Collection:

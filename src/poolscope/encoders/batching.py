@@ -84,14 +84,14 @@ class BatchPlan:
     room: Callable[[int], int] | None = None
 
     @property
-    def kept(self) -> NDArray[np.int64]:
+    def sizes(self) -> NDArray[np.int64]:
         """How many tokens of each text are in its cloud."""
         return np.asarray(self.tokens.lengths - self.skip)
 
     @property
     def offsets(self) -> NDArray[np.int64]:
         """Where the cloud of each text starts and ends in the finished token matrix."""
-        return offsets_of(self.kept)
+        return offsets_of(self.sizes)
 
     def __len__(self) -> int:
         return len(self._cuts) - 1
@@ -129,7 +129,7 @@ class BatchPlan:
         return cuts
 
     def __iter__(self) -> Iterator[Batch]:
-        offsets, kept = self.offsets, self.kept
+        offsets, sizes = self.offsets, self.sizes
         for group in self.groups():
             lengths = self.tokens.lengths[group]
             positions = np.arange(lengths.max())
@@ -141,8 +141,8 @@ class BatchPlan:
             if self.tokens.type_ids is not None:
                 types = np.zeros(mask.shape, dtype=np.int64)
                 types[mask] = self.tokens.type_ids[source]
-            rows = _ragged(offsets[group], kept[group])
-            yield Batch(ids, mask, mask & (positions >= (lengths - kept[group])[:, None]), types, rows)
+            rows = _ragged(offsets[group], sizes[group])
+            yield Batch(ids, mask, mask & (positions >= (lengths - sizes[group])[:, None]), types, rows)
 
 
 def _ragged(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -368,9 +368,9 @@ def token_clouds(
     skip: int | NDArray[np.int64] = 0,
 ) -> TokenClouds:
     """The clouds of texts from the finished matrix of their tokens (Σ kept × d), of which `skip` were left out."""
-    kept = np.asarray(tokens.lengths - skip)
-    offsets = offsets_of(kept)
-    ids = tokens.ids[_ragged(tokens.offsets[1:] - kept, kept)]
+    sizes = np.asarray(tokens.lengths - skip)
+    offsets = offsets_of(sizes)
+    ids = tokens.ids[_ragged(tokens.offsets[1:] - sizes, sizes)]
     return TokenClouds.from_matrix(
         matrix,
         offsets,

@@ -261,8 +261,8 @@ def as_numpy(tensor: Any, dtype: str | None = None) -> NDArray[Any]:
     """A tensor of torch as an array: of that precision, or of its own (bfloat16, which numpy lacks, as float32)."""
     import torch
 
-    kept = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
-    array: NDArray[Any] = tensor.detach().to(kept if dtype is None else getattr(torch, dtype)).cpu().numpy()
+    own_dtype = torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype
+    array: NDArray[Any] = tensor.detach().to(own_dtype if dtype is None else getattr(torch, dtype)).cpu().numpy()
     return array
 
 

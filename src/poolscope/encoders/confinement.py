@@ -47,14 +47,14 @@ class Limits:
 
 def confine(limits: Limits, readable: Iterable[Path], writable: Iterable[Path] = ()) -> tuple[str, ...]:
     """Limit this process for good; return the names of the limits that the system has."""
-    kept = []
+    confined = []
     if sys.platform == "linux":
         _die_with_parent()
         if restrict_places([*readable, *_installation()], writable):
-            kept.append("places")
+            confined.append("places")
     with suppress(ImportError):  # Windows
-        kept += _limit_resources(limits)
-    return tuple(kept)
+        confined += _limit_resources(limits)
+    return tuple(confined)
 
 
 def _limit_resources(limits: Limits) -> list[str]:
@@ -70,7 +70,7 @@ def _limit_resources(limits: Limits) -> list[str]:
     }
     if sys.platform == "darwin":
         del wanted["RLIMIT_AS"]  # which it takes and does not enforce
-    kept = []
+    limited = []
     for name, value in wanted.items():
         kind = getattr(resource, name)
         highest = resource.getrlimit(kind)[1]
@@ -78,8 +78,8 @@ def _limit_resources(limits: Limits) -> list[str]:
         ceiling = value + 2 if name == "RLIMIT_CPU" and highest == resource.RLIM_INFINITY else value
         with suppress(ValueError, OSError):
             resource.setrlimit(kind, (value, ceiling))
-            kept.append(name.removeprefix("RLIMIT_").lower())
-    return kept
+            limited.append(name.removeprefix("RLIMIT_").lower())
+    return limited
 
 
 def _memory_in_use() -> int:

@@ -104,16 +104,16 @@ def context_tokens(
     tokenizing = tokenizer_of(encoder)
     special = tokenizing.vocabulary.special_ids
     tokens = tokenizing.tokenize(list(texts), None)
-    rows, kept, lead = [], [], np.zeros(0, np.int64)
+    rows, long_enough, lead = [], [], np.zeros(0, np.int64)
     for text in range(len(texts)):
         ids = tokens.ids[tokens.offsets[text] : tokens.offsets[text + 1]].astype(np.int64)
         plain = np.array([int(k) not in special for k in ids], dtype=bool)
         if plain.sum() >= length:
             first = int(np.flatnonzero(plain)[0])
             rows.append(ids[first:][plain[first:]][:length])
-            kept.append(text)
+            long_enough.append(text)
             lead = ids[:first]
-    return lead, np.array(rows, dtype=np.int64).reshape(len(rows), length), np.array(kept, dtype=np.int64)
+    return lead, np.array(rows, dtype=np.int64).reshape(len(rows), length), np.array(long_enough, dtype=np.int64)
 
 
 def continuation_likelihoods(
@@ -168,8 +168,8 @@ def _batch_likelihoods(
     first, middle, last = places[:, :start], places[:, start:stop], places[:, stop:]
     wanted = torch.from_numpy(ids[:, context:]).to(model.device)
 
-    def run(kept: Any, at: Any) -> Array:
-        embeddings, positions = torch.cat([before, kept, after], dim=1), torch.cat([first, at, last], dim=1)
+    def run(states_between: Any, at: Any) -> Array:
+        embeddings, positions = torch.cat([before, states_between, after], dim=1), torch.cat([first, at, last], dim=1)
         options = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
         mask = torch.ones(embeddings.shape[:2], dtype=torch.long, device=model.device)
         output = model(inputs_embeds=embeddings, position_ids=positions, attention_mask=mask, **options)
@@ -279,9 +279,9 @@ def add_latent(model: Any, settings: Mapping[str, Any], files: Sequence[Path], *
                 f"{name}: the weight {stored} of its latent attention is not in its safetensors files; all of them are "
                 f"needed. Download the model again."
             )
-        if (held := safetensors_header(places[stored])[stored]) != shapes[part]:
+        if (shape := safetensors_header(places[stored])[stored]) != shapes[part]:
             raise ModelError(
-                f"{name}: the weight {stored} has the shape {held}, and config.json asks for {shapes[part]}; they "
+                f"{name}: the weight {stored} has the shape {shape}, and config.json asks for {shapes[part]}; they "
                 f"cannot belong together. Download the model again."
             )
         with require("safetensors", "torch").safe_open(places[stored], framework="pt") as content:

@@ -86,12 +86,12 @@ class Declaration:
     truncate_dim: int | None = None
 
 
-def warn_of_cut(kept: object, *, name: str) -> None:
+def warn_of_cut(dimensions: object, *, name: str) -> None:
     """Say that a model cuts its pooled vectors, which poolscope does not."""
-    if kept is not None:
+    if dimensions is not None:
         warn(
-            f"{name}: it cuts its vectors to {kept} numbers (truncate_dim); poolscope looks at its tokens, which are "
-            f"whole. Numbers about pooled vectors are those of the whole ones."
+            f"{name}: it cuts its vectors to {dimensions} numbers (truncate_dim); poolscope looks at its tokens, which "
+            f"are whole. Numbers about pooled vectors are those of the whole ones."
         )
 
 
@@ -404,9 +404,11 @@ def _arguments(settings: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 def _count_weights(folders: Sequence[Path]) -> int | None:
     """The numbers in the safetensors files of these folders, from their headers; None if some weights are pickled."""
-    held = [_held(folder) for folder in folders]
-    pickled = any(not tensors and any(folder.glob("*.bin")) for folder, (tensors, _) in zip(folders, held, strict=True))
-    return None if pickled else sum(numbers for _, numbers in held)
+    weights = [_weights_in(folder) for folder in folders]
+    pickled = any(
+        not tensors and any(folder.glob("*.bin")) for folder, (tensors, _) in zip(folders, weights, strict=True)
+    )
+    return None if pickled else sum(numbers for _, numbers in weights)
 
 
 def safetensors_header(path: Path) -> dict[str, tuple[int, ...]]:
@@ -542,7 +544,7 @@ def check_folder_content(place: Path, declared: Declaration, *, name: str, trust
                 )
     _check_attention(declared.model_args.get("attn_implementation"), name=name)
     _check_config(read_settings(place / "config.json"), name=name)
-    _held(place)
+    _weights_in(place)
 
 
 def refuse_adapter(place: Path, *, name: str) -> None:
@@ -606,7 +608,7 @@ def no_larger_than_weights(place: Path, *, packed: bool) -> Iterator[None]:
     counts as a number.
     """
     modules = require("torch", "torch").nn.modules.module
-    tensors, numbers = _held(place)
+    tensors, numbers = _weights_in(place)
     if not tensors:
         tensors, numbers = _MOST_PICKLED, sum(path.stat().st_size for path in place.glob("*.bin"))
     most_tensors, most_numbers = 4 * tensors + _SPARE_TENSORS, (32 if packed else 2) * numbers + _SPARE
@@ -631,7 +633,7 @@ def no_larger_than_weights(place: Path, *, packed: bool) -> Iterator[None]:
 
 def numbers_held(place: Path) -> int:
     """How many numbers the weights of a folder hold, by their headers; 0 where they are pickled."""
-    return _held(place)[1]
+    return _weights_in(place)[1]
 
 
 def missing_shards(place: Path) -> list[str]:
@@ -641,7 +643,7 @@ def missing_shards(place: Path) -> list[str]:
     return sorted(shard for shard in shards if not _inside(place, shard).is_file())
 
 
-def _held(place: Path) -> tuple[int, int]:
+def _weights_in(place: Path) -> tuple[int, int]:
     """How many tensors, and how many numbers in them, the weights of a folder hold; 0 where they are pickled."""
     headers = [safetensors_header(path) for path in sorted(place.glob("*.safetensors"))]
     return sum(map(len, headers)), sum(math.prod(shape) for header in headers for shape in header.values())

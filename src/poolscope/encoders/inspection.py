@@ -309,15 +309,15 @@ def _of_sizes(home: Path, declared: folders.Declaration | None, facts: Mapping[s
         words = f"{len(missing)} files that the index names are not there (first: {shorten(missing[0])})."
         yield Entry("sizes", "look", words, {"missing": missing})
     with suppress(PoolscopeError):  # which opening says
-        held, built = folders.numbers_held(place), facts.get("parameters")
-        if not held or built is None:
+        stored, built = folders.numbers_held(place), facts.get("parameters")
+        if not stored or built is None:
             return
-        values = {"claimed": built, "held": held}
-        if abs(built - held) > _SHARE * held:
-            words = f"config.json describes {built:,} numbers, and the weights hold {held:,}."
+        values = {"claimed": built, "held": stored}
+        if abs(built - stored) > _SHARE * stored:
+            words = f"config.json describes {built:,} numbers, and the weights hold {stored:,}."
             yield Entry("sizes", "look", words, values)
         else:
-            yield Entry("sizes", "ok", f"{built:,} parameters; the weights hold {held:,} numbers.", values)
+            yield Entry("sizes", "ok", f"{built:,} parameters; the weights hold {stored:,} numbers.", values)
 
 
 def _of_tokenizer(facts: Mapping[str, Any]) -> Iterator[Entry]:

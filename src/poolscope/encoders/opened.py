@@ -47,8 +47,8 @@ def name_of_note(request: Mapping[str, Any], files: Stamps) -> str | None:
         contents = {str(file): file_digest(file) for file in others}
     except OSError:
         return None
-    asked = {key: value for key, value in request.items() if key != "cwd"}
-    whole = json.dumps([asked, sorted(files.items()), sorted(contents.items()), _installation()], sort_keys=True)
+    question = {key: value for key, value in request.items() if key != "cwd"}
+    whole = json.dumps([question, sorted(files.items()), sorted(contents.items()), _installation()], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()
 
 

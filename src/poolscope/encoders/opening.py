@@ -242,7 +242,7 @@ class _Server:
     def __init__(self) -> None:
         paths = [str(Path(place).absolute()) for place in sys.path]
         code = f"import sys; sys.path[:] = {paths!r}; from poolscope.encoders.rehearsal import serve; serve()"
-        kept = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
+        without_secrets = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
         single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
         offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(
@@ -250,7 +250,7 @@ class _Server:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**kept, **single, **offline},
+            env={**without_secrets, **single, **offline},
         )
         self.owner = os.getpid()
         self._lines: queue.Queue[bytes] = queue.Queue()

@@ -72,8 +72,8 @@ class PatchEncoder:
         """Clouds of the items (images or sounds, whatever the name of the argument), by layer."""
         torch = require("torch", "torch")
         items, ids = _items(texts, self._kind)
-        asked = check_layers(layers, self.card.layers, name=self.card.name)
-        states: dict[int, list[NDArray[Any]]] = {layer: [] for layer in asked}
+        wanted = check_layers(layers, self.card.layers, name=self.card.name)
+        states: dict[int, list[NDArray[Any]]] = {layer: [] for layer in wanted}
         self._say_cut(items)
         # Raw samples are of any length, and models differ in what they do with silence behind them: one by one.
         batch = 1 if self._model.main_input_name == "input_values" else _BATCH
@@ -83,7 +83,7 @@ class PatchEncoder:
             with torch.inference_mode():
                 output = self._run(inputs)
             hidden = [*output.hidden_states[:-1], output.last_hidden_state]
-            for layer, number in asked.items():
+            for layer, number in wanted.items():
                 rows = hidden[number].float().cpu().numpy()
                 states[layer] += [row[:count] for row, count in zip(rows, _lengths(mask, rows), strict=True)]
             if progress is not None:

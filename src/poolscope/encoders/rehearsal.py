@@ -97,14 +97,14 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         places = [Path(place) for place in request["readable"]]
         module, _, function = REHEARSALS[request["kind"]].partition(":")
         rehearse = getattr(importlib.import_module(module), function)
-        kept = confine(Limits.from_dict(request["limits"]), places, writable)
+        confined = confine(Limits.from_dict(request["limits"]), places, writable)
         settings = {key: value for key, value in request["settings"].items() if key != "model_type"}
         if output is not None:
             settings["output"] = output
         facts = rehearse(
             Path(request["path"]), name=request["name"], options=EncoderOptions(**request["options"]), **settings
         )
-        return {"facts": facts, "confined": kept}
+        return {"facts": facts, "confined": confined}
     except BaseException as error:
         if _ran_out_of_memory(error):
             return {"limit": "memory"}

@@ -342,9 +342,9 @@ class ChatTokenizer:
 
     def _cut(self, row: list[int], prompt: str, longest: int) -> list[int]:
         left = getattr(self._tokenizer, "truncation_side", "right") == "left"
-        kept = row[-longest:] if left else row[:longest]
+        part = row[-longest:] if left else row[:longest]
         ending = self._behind(prompt)[-longest:] if self._template.restored else ()
-        return [*kept[: longest - len(ending)], *ending]
+        return [*part[: longest - len(ending)], *ending]
 
     def _ending(self, prompt: str) -> tuple[int, ...]:
         """What two conversations of different texts have in common at their end."""

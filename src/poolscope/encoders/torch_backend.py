@@ -88,8 +88,10 @@ class TorchBackend:
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise ModelError(f"{self._card.name}: it takes no mask of its own ({str(error)[:120]}).") from error
         scale = float(np.abs(together).max())
-        moved, kept = (float(np.abs(one).max()) for one in (together[0] - together[4], together[8:] - single))
-        if moved <= 1e-4 * scale or kept > 1e-3 * scale:
+        by_later_token, by_padding = (
+            float(np.abs(one).max()) for one in (together[0] - together[4], together[8:] - single)
+        )
+        if by_later_token <= 1e-4 * scale or by_padding > 1e-3 * scale:
             raise ModelError(
                 f"{self._card.name} ({type(self.models[0]).__name__}): a mask by which tokens see later ones does not "
                 f"do that alone in it; needed: a decoder that takes a mask for every pair of tokens. Leave it out."
@@ -145,11 +147,11 @@ class TorchBackend:
             # The cores are dealt out among all that compute on them at the same time.
             sharing = max(threads, sum(model.device.type == "cpu" for model in self.models))
             run = partial(self._forward, numbers=frozenset(numbers), cores=max(1, cores // sharing))
-            held = [packed_products(model, batches) for model in self.models]
-            if self._joins and not isinstance(held[0], nullcontext):
+            products = [packed_products(model, batches) for model in self.models]
+            if self._joins and not isinstance(products[0], nullcontext):
                 first_position(self.models[0])  # tried here, so that threads do not all try it
             each: list[Forward] = [
-                partial(run, model, within=within) for model, within in zip(self.models, held, strict=True)
+                partial(run, model, within=within) for model, within in zip(self.models, products, strict=True)
             ]
             try:
                 yield each if threads == 1 else each * threads
@@ -161,18 +163,18 @@ class TorchBackend:
         """The models with the matrices of their weights rounded to so many bits, as long as the body runs."""
         import torch
 
-        kept: list[tuple[Any, Any]] = []
+        originals: list[tuple[Any, Any]] = []
         try:
             with torch.no_grad():
                 for model in self.models:
                     for name, weights in model.named_parameters():
                         if weights.ndim == 2 and not any(part in name for part in _KEPT_WHOLE):
-                            kept.append((weights, weights.detach().clone()))
+                            originals.append((weights, weights.detach().clone()))
                             weights.copy_(_rounded(weights, bits))
             yield
         finally:
             with torch.no_grad():
-                for weights, before in kept:
+                for weights, before in originals:
                     weights.copy_(before)
 
     def _forward(

@@ -238,8 +238,8 @@ def _declared_by(model: Any) -> Declaration:
     classes = [type(module).__name__ for module in model]
     pooling = model[classes.index("Pooling")] if "Pooling" in classes else None
     first = model[0]
-    asked = getattr(first, "modality_config", None), getattr(first, "processing_kwargs", None)
-    chat = declared_template(*asked, name=_name_of(model))
+    declared = getattr(first, "modality_config", None), getattr(first, "processing_kwargs", None)
+    chat = declared_template(*declared, name=_name_of(model))
     modes = () if pooling is None else pooling.pooling_mode
     return Declaration(
         first=classes[0],

@@ -154,8 +154,8 @@ def fine_grained(
     for pair in chosen:
         changed = both.of_pair(place[pair.sentence], place[pair.changed])
         for name, control in pair.controls.items():
-            kept = both.of_pair(place[pair.sentence], place[control])
-            rows.setdefault((pair.change, name), []).append((place[pair.sentence], *_told_apart(kept, changed)))
+            unchanged = both.of_pair(place[pair.sentence], place[control])
+            rows.setdefault((pair.change, name), []).append((place[pair.sentence], *_told_apart(unchanged, changed)))
     return FineGrained(
         model=encoder.card.name,
         sentences=len(chosen),
@@ -164,9 +164,9 @@ def fine_grained(
     )
 
 
-def _told_apart(kept: tuple[float, float], changed: tuple[float, float]) -> tuple[float, float]:
+def _told_apart(unchanged: tuple[float, float], changed: tuple[float, float]) -> tuple[float, float]:
     """1, 0 or, where both are equal, 1/2, by the mean and by the tokens."""
-    mean, tokens = (0.5 if abs(a - b) < 1e-6 else float(a > b) for a, b in zip(kept, changed, strict=True))
+    mean, tokens = (0.5 if abs(a - b) < 1e-6 else float(a > b) for a, b in zip(unchanged, changed, strict=True))
     return mean, tokens
 
 

@@ -63,7 +63,7 @@ def _part(result: TokenMatches, top: float, name: str) -> tuple[list[str], float
     """The drawing of one text from `top` on, and where it ends."""
     title = f"{name}MaxSim {result.maxsim:.2f}, cosine of the means {result.cosine:.2f}"
     parts = [_text(_MARGIN, top, title, size=15, font=_WORDS)]
-    asked, bottom = _columns(result.matches, top + 28)
+    of_query, bottom = _columns(result.matches, top + 28)
     answered, end = _lines([token.token for token in result.tokens], bottom + _REACH)
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(result.matches))]
     counted = [k for k, match in enumerate(result.matches) if match.counts]
@@ -72,7 +72,7 @@ def _part(result: TokenMatches, top: float, name: str) -> tuple[list[str], float
         match = result.matches[k]
         strength[match.position] = max(strength.get(match.position, (-2.0, "")), (match.similarity, colours[k]))
     for k in counted:
-        parts.append(_link(asked[k], answered[result.matches[k].position], colours[k], result.matches[k].similarity))
+        parts.append(_link(of_query[k], answered[result.matches[k].position], colours[k], result.matches[k].similarity))
     for place, box in enumerate(answered):
         if place in strength:
             similarity, colour = strength[place]
@@ -80,7 +80,7 @@ def _part(result: TokenMatches, top: float, name: str) -> tuple[list[str], float
         parts.append(
             _text(box.x, box.y, box.words, colour=_INK if place in strength else _QUIET, halo=place not in strength)
         )
-    for k, (box, match) in enumerate(zip(asked, result.matches, strict=True)):
+    for k, (box, match) in enumerate(zip(of_query, result.matches, strict=True)):
         parts += _query_token(box, match, colours[k])
     return parts, end
 
@@ -153,13 +153,13 @@ def _words(token: str) -> str:
     return f" {token}" if token[:1].isalnum() or token[:1] in "[<(\"'" else token
 
 
-def _link(asked: _Box, answered: _Box, colour: str, similarity: float) -> str:
+def _link(of_query: _Box, of_text: _Box, colour: str, similarity: float) -> str:
     """A curve from below the bars of a query token to the token that it found."""
-    start, end = asked.y + _BARS + _BELOW, answered.y - 13
+    start, end = of_query.y + _BARS + _BELOW, of_text.y - 13
     bend = max(18.0, (end - start) / 2)
     path = (
-        f"M {asked.middle:.1f} {start:.1f} C {asked.middle:.1f} {start + bend:.1f}, "
-        f"{answered.middle:.1f} {end - bend:.1f}, {answered.middle:.1f} {end:.1f}"
+        f"M {of_query.middle:.1f} {start:.1f} C {of_query.middle:.1f} {start + bend:.1f}, "
+        f"{of_text.middle:.1f} {end - bend:.1f}, {of_text.middle:.1f} {end:.1f}"
     )
     width = 0.8 + 2.4 * max(similarity, 0.0)
     return f'<path d="{path}" fill="none" stroke="{colour}" stroke-opacity="0.55" stroke-width="{width:.1f}"/>'

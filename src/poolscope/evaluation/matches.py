@@ -171,10 +171,10 @@ def token_matches(model: Any, query: str, text: str, **options: Any) -> TokenMat
         if not isinstance(value, str) or not value.strip():
             raise InputError(f"{name}: received {value!r}; needed: a text of one word or more.")
     encoder = as_encoder(model, **options)
-    asked, answers = (
+    query_clouds, answers = (
         for_role(encoder, role).encode([side])[-1] for role, side in (("query", query), ("document", text))
     )
-    maxsim, cosine, matches, tokens = match_clouds(asked, answers, vocabulary_of(encoder))
+    maxsim, cosine, matches, tokens = match_clouds(query_clouds, answers, vocabulary_of(encoder))
     return TokenMatches(
         model=encoder.card.name,
         query=query,
@@ -183,7 +183,7 @@ def token_matches(model: Any, query: str, text: str, **options: Any) -> TokenMat
         cosine=cosine,
         matches=matches,
         tokens=tokens,
-        provenance=provenance(asked, answers, settings={}),
+        provenance=provenance(query_clouds, answers, settings={}),
     )
 
 

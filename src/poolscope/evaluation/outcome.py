@@ -62,13 +62,13 @@ class Judgements:
 
     def outcome(self, blocks: Iterable[Block], *, k: int = 10, first: int = 0) -> Outcome:
         """The outcome of scores that come in blocks of queries; the first `first` texts of each query are kept."""
-        kept = min(max(k, first), self.texts)
-        top, scores = np.empty((self.queries, kept), np.int64), np.empty((self.queries, kept))
+        depth = min(max(k, first), self.texts)
+        top, scores = np.empty((self.queries, depth), np.int64), np.empty((self.queries, depth))
         above, ties = np.empty((2, len(self.relevant)), np.int64)
         for start, block in blocks:
             stop = start + len(block)
             rows = np.flatnonzero((self.relevant[:, 0] >= start) & (self.relevant[:, 0] < stop))
-            ranked = rank_scores(block, self.relevant[rows] - [start, 0], k=kept)
+            ranked = rank_scores(block, self.relevant[rows] - [start, 0], k=depth)
             top[start:stop], scores[start:stop] = ranked.top, ranked.scores
             above[rows], ties[rows] = ranked.above, ranked.ties
         return Outcome(self, k, Ranking(top, scores, self.relevant[:, 0], self.relevant[:, 1], above, ties))

@@ -133,18 +133,18 @@ def run_trials(
     gains, found = (flipped[name].estimates(level) for name in ("ndcg", "found"))
     smallest = flipped["ndcg"].smallest(level)
     return [
-        _trial(attempt, gains[k], found[k], p[k], smallest[k], int(np.unique(units[asked]).size))
-        for k, (attempt, asked) in enumerate(zip(attempts, ~np.isnan(tables["ndcg"]).T, strict=True))
+        _trial(attempt, gains[k], found[k], p[k], smallest[k], int(np.unique(units[measured]).size))
+        for k, (attempt, measured) in enumerate(zip(attempts, ~np.isnan(tables["ndcg"]).T, strict=True))
     ]
 
 
 def _trial(attempt: Attempt, gain: Estimate, found: Estimate, p: float, smallest: float, units: int) -> CureTrial:
     before, after = attempt.before, attempt.after
-    asked = np.arange(len(before.ndcg)) if attempt.queries is None else attempt.queries
+    queries = np.arange(len(before.ndcg)) if attempt.queries is None else attempt.queries
     hit, hit_after = before.found >= 0.5, after.found >= 0.5
     return CureTrial(
         name=attempt.name,
-        queries=len(asked),
+        queries=len(queries),
         units=units,
         changed=int((before.ndcg != after.ndcg).sum()),
         before=float(before.ndcg.mean()),
@@ -153,8 +153,8 @@ def _trial(attempt: Attempt, gain: Estimate, found: Estimate, p: float, smallest
         found_before=int(hit.sum()),
         found_after=int(hit_after.sum()),
         found_gain=found,
-        rescued=tuple(asked[~hit & hit_after].tolist()),
-        broken=tuple(asked[hit & ~hit_after].tolist()),
+        rescued=tuple(queries[~hit & hit_after].tolist()),
+        broken=tuple(queries[hit & ~hit_after].tolist()),
         p=float(p),
         smallest=float(smallest),
     )
@@ -182,10 +182,10 @@ class Flipped:
     @classmethod
     def of(cls, differences: Array, units: Index, signs: Array, unit: str) -> Flipped:
         """From the differences of every query (queries × cures; NaN: not asked) and the unit of each."""
-        asked = ~np.isnan(differences)
+        measured = ~np.isnan(differences)
         sums, sizes = np.zeros((2, int(units.max()) + 1, differences.shape[1]))
-        np.add.at(sums, units, np.where(asked, differences, 0.0))
-        np.add.at(sizes, units, asked.astype(float))
+        np.add.at(sums, units, np.where(measured, differences, 0.0))
+        np.add.at(sizes, units, measured.astype(float))
         flipped, weighted = ((signs @ table.astype(np.float32)).astype(float) for table in (sums, sums * sizes))
         return cls(unit, sums, sizes, _studentised(flipped, weighted, sums, sizes)[0])
 

@@ -76,12 +76,12 @@ def _retrieval(source: object, columns: tuple[str, ...], drawn: Mapping[str, Any
         source, query_column=query, document_column=document, label_column=judged[0] if judged else None, **drawn
     )
     relevant = pairs.index if pairs.labels is None else pairs.index[pairs.labels > 0]
-    kept, positions = np.unique(relevant[:, 0], return_inverse=True)
+    answered, positions = np.unique(relevant[:, 0], return_inverse=True)
     notes = [] if pairs.report is None else pairs.report.notes("pair")
-    if idle := len(pairs.queries) - len(kept):
+    if idle := len(pairs.queries) - len(answered):
         notes.append(f"{idle:,} queries without a relevant document left out; their documents stay.")
     return RetrievalTask(
-        [pairs.queries[k] for k in kept],
+        [pairs.queries[k] for k in answered],
         pairs.documents,
         np.unique(np.stack([positions, relevant[:, 1]], axis=1), axis=0),
         notes=tuple(notes),

@@ -323,8 +323,8 @@ class RetrievalTask:
     def part(self, positions: Index, idle: Index) -> Self:
         """Some queries, with their relevant documents and those of `idle`."""
         positions = np.unique(np.asarray(positions, dtype=np.int64))
-        kept = np.isin(self.relevant[:, 0], positions)
-        return self._arranged(positions, np.union1d(self.relevant[kept, 1], idle))
+        judged = np.isin(self.relevant[:, 0], positions)
+        return self._arranged(positions, np.union1d(self.relevant[judged, 1], idle))
 
     def shuffled(self, seed: int) -> Self:
         """Queries by the marks of their words; documents by the first query that they answer, then by their own."""
@@ -476,13 +476,13 @@ class _LabelledTask:
         positions = np.asarray(positions, dtype=np.int64)
         labels = np.asarray(self.labels, dtype=str)[positions]
         _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        kept = positions[counts[inverse] > 1]
-        lonely = len(positions) - len(kept)
+        usable = positions[counts[inverse] > 1]
+        lonely = len(positions) - len(usable)
         note = (f"{lonely} texts alone with their label left out.",) if lonely else ()
         return replace(
             self,
-            texts=[self.texts[k] for k in kept],
-            labels=[self.labels[k] for k in kept],
+            texts=[self.texts[k] for k in usable],
+            labels=[self.labels[k] for k in usable],
             notes=(*self.notes, *note),
         )
 

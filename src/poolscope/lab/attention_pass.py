@@ -114,8 +114,8 @@ def _word_averages(opened: OpenModel, texts: Sequence[str]) -> Array:
     special = np.isin(tokens.ids, list(opened.encoder.vocabulary.special_ids))
     owner = np.repeat(np.arange(len(texts)), tokens.lengths)
     alone = np.bincount(owner[~special], minlength=len(texts)) == 0
-    kept = ~special | alone[owner]
-    ids, owner = tokens.ids[kept], owner[kept]
+    counted = ~special | alone[owner]
+    ids, owner = tokens.ids[counted], owner[counted]
     sums = np.zeros((len(texts), table.shape[1]))
     for start in range(0, len(ids), _LOOKUP):
         part = np.s_[start : start + _LOOKUP]

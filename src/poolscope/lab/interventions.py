@@ -432,9 +432,9 @@ class _Units(NamedTuple):
         asking = query_units(relevant, marks, names, queries=queries)
         if names is None:
             return cls(own, chosen_units(len(documents) + queries), asking)
-        asked, answered = answers(relevant, marks)
+        judged, answered = answers(relevant, marks)
         of = len(own) + np.arange(queries)
-        of[asked] = own.of[answered]
+        of[judged] = own.of[answered]
         return cls(own, chosen_units(len(documents) + queries, np.concatenate([own.of, of])), asking)
 
 

@@ -313,11 +313,11 @@ def _within(values: Array, cost: Array, seed: int) -> tuple[float | None, float 
 
     Rows in which a side is constant have no ρ and are left out; fewer than 4 columns tell nothing.
     """
-    kept = (np.ptp(values, axis=1) > 0) & (np.ptp(cost, axis=1) > 0)
+    varying = (np.ptp(values, axis=1) > 0) & (np.ptp(cost, axis=1) > 0)
     columns = values.shape[1]
-    if columns < 4 or not kept.any():
+    if columns < 4 or not varying.any():
         return None, None
-    x, y = (_standard_ranks(side[kept]) for side in (values, cost))
+    x, y = (_standard_ranks(side[varying]) for side in (values, cost))
     table = x.T @ y / len(x)  # of column a of the quantity with column b of the cost
     everything = factorial(columns) <= _ALL_ORDERS
     random = np.random.default_rng(seed)

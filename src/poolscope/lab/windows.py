@@ -444,9 +444,9 @@ def between_windows(documents: Sequence[Document], ratio: int, *, collapse_at: f
     """
     random = np.random.default_rng(seed)
     plain = [document.tokens for document in documents]
-    kept = [_kept(len(tokens), ratio, random) for tokens in plain]
+    chosen = [_choose_windows(len(tokens), ratio, random) for tokens in plain]
     mixed = [tokens[random.permutation(len(tokens))] for tokens in plain]
-    measured, chance = (_scored(texts, kept, ratio) for texts in (plain, mixed))
+    measured, chance = (_scored(texts, chosen, ratio) for texts in (plain, mixed))
     units = chosen_units(len(plain), [document.name or f"#{k}" for k, document in enumerate(documents)])
     estimates = {}
     for name, (scores, left, right) in measured.items():
@@ -458,20 +458,20 @@ def between_windows(documents: Sequence[Document], ratio: int, *, collapse_at: f
     return estimates
 
 
-def _kept(tokens: int, ratio: int, random: np.random.Generator) -> Index:
+def _choose_windows(tokens: int, ratio: int, random: np.random.Generator) -> Index:
     """Choose windows of a text to compare: two tokens or more, at most a dozen."""
     sizes = np.diff(window_bounds(tokens, ratio))
     whole = np.flatnonzero(sizes > 1)
     return np.sort(random.choice(whole, _WINDOWS, replace=False)) if len(whole) > _WINDOWS else whole
 
 
-def _scored(texts: Sequence[NDArray[Any]], kept: Sequence[Index], ratio: int) -> dict[str, Values]:
+def _scored(texts: Sequence[NDArray[Any]], chosen: Sequence[Index], ratio: int) -> dict[str, Values]:
     """SOCM of the windows within each text, and of each window with the nearest of another."""
     clouds, owner = [], []
-    for number, (tokens, chosen) in enumerate(zip(texts, kept, strict=True)):
+    for number, (tokens, windows_of_text) in enumerate(zip(texts, chosen, strict=True)):
         cuts = list(pairwise(window_bounds(len(tokens), ratio).tolist()))
-        clouds += [tokens[slice(*cuts[k])] for k in chosen.tolist()]
-        owner += [number] * len(chosen)
+        clouds += [tokens[slice(*cuts[k])] for k in windows_of_text.tolist()]
+        owner += [number] * len(windows_of_text)
     if len(clouds) < 2:
         return {"within": _NO_PAIRS, "nearest": _NO_PAIRS}
     texts_of, windows = np.array(owner), TokenClouds.from_arrays(clouds)
@@ -495,7 +495,7 @@ def _nearest(windows: TokenClouds, texts: Index) -> list[tuple[int, int]]:
 def _socm(windows: TokenClouds, pairs: Sequence[tuple[int, int]], texts: Index) -> Values:
     if not pairs:
         return _NO_PAIRS
-    columns = socm(windows, pairs=pairs).kept()
+    columns = socm(windows, pairs=pairs).all_pairs()
     return columns.socm, texts[columns.i], texts[columns.j]
 
 

@@ -309,9 +309,9 @@ def skewness(values: ArrayLike) -> float:
 
 def _counted(sides: Sequence[NDArray[np.float32]], k: int) -> Index:
     """How often each vector is among the k nearest of the others, or of queries where there is a second side."""
-    held, *queries = sides
-    searched = find_neighbours(queries[0], k, among=held) if queries else find_neighbours(held, k)
-    return np.bincount(searched.top.ravel(), minlength=len(held))
+    texts, *queries = sides
+    searched = find_neighbours(queries[0], k, among=texts) if queries else find_neighbours(texts, k)
+    return np.bincount(searched.top.ravel(), minlength=len(texts))
 
 
 def skewness_without(nearest: Index, texts: int | None = None) -> Array:

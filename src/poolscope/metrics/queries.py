@@ -154,32 +154,32 @@ def query_scores(
     """
     if not 0 < false_hits < 1:
         raise InputError(f"false_hits: received {false_hits}; allowed is a share between 0 and 1, such as 0.01.")
-    rows, held = unit_rows(queries, "queries"), unit_rows(texts, "texts")
+    rows, documents = unit_rows(queries, "queries"), unit_rows(texts, "texts")
     named = np.asarray(relevant, dtype=np.int64)
     judged = np.unique(named if counted is None else named[np.asarray(counted)], axis=0)
-    kept = np.unique(judged[:, 0])
-    if len(kept) > MOST_QUERIES:
-        kept = kept[smallest(row_marks(rows[kept], seed=seed), MOST_QUERIES)]
-    judged, named = (part[np.isin(part[:, 0], kept)] for part in (judged, named))
-    pairs = _Pairs(rows[kept], held, judged, named, kept, groups)
+    chosen = np.unique(judged[:, 0])
+    if len(chosen) > MOST_QUERIES:
+        chosen = chosen[smallest(row_marks(rows[chosen], seed=seed), MOST_QUERIES)]
+    judged, named = (part[np.isin(part[:, 0], chosen)] for part in (judged, named))
+    pairs = _Pairs(rows[chosen], documents, judged, named, chosen, groups)
     (right, wrong), sums = pairs.tallied()
-    units = query_units(judged, row_marks(held[judged[:, 1]]), groups)
-    cut, recall, precision, passing = _kept(right, wrong, units, false_hits)
+    units = query_units(judged, row_marks(documents[judged[:, 1]]), groups)
+    cut, recall, precision, passing = _at_cut_off(right, wrong, units, false_hits)
     return QueryScores(
-        queries=len(kept),
-        texts=len(held),
+        queries=len(chosen),
+        texts=len(documents),
         relevant_pairs=int(right.sum()),
         wrong_pairs=int(wrong.sum()),
-        left_out=len(kept) * len(held) - int(right.sum() + wrong.sum()),
+        left_out=len(chosen) * len(documents) - int(right.sum() + wrong.sum()),
         false_hits=false_hits,
         relevant=_mean_over_queries(sums[0], right.sum(axis=1), units),
         wrong=_mean_over_queries(sums[1], wrong.sum(axis=1), units),
         cut_off=replace(
-            _cut_off(wrong, cut, pairs.edges, units), floor=isotropic_quantile(1 - false_hits, held.shape[1])
+            _cut_off(wrong, cut, pairs.edges, units), floor=isotropic_quantile(1 - false_hits, documents.shape[1])
         ),
         recall=recall,
         precision=precision,
-        passing=passing / len(kept),
+        passing=passing / len(chosen),
         edges=pairs.edges[:: _BINS // _SHOWN],
         relevant_counts=right.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
         wrong_counts=wrong.sum(axis=0).reshape(_SHOWN, -1).sum(axis=1),
@@ -196,12 +196,12 @@ class _Pairs:
         texts: NDArray[Any],
         judged: NDArray[Any],
         named: NDArray[Any],
-        kept: NDArray[Any],
+        chosen: NDArray[Any],
         groups: Any,
     ) -> None:
         self.queries, self.texts = queries, texts
         self.judged, self.named = (
-            (np.searchsorted(kept, part[:, 0]), part[:, 1]) for part in (judged, named)
+            (np.searchsorted(chosen, part[:, 0]), part[:, 1]) for part in (judged, named)
         )  # rows and texts of what is relevant, and of all that was named
         self.groups = None if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         ends = [(float(block.min()), float(block.max())) for _, block, _, _ in self._blocks()]
@@ -263,7 +263,7 @@ def _lowest(wrong: Counts, false_hits: float) -> Index:
     return np.asarray(np.argmax(_share_above(wrong) <= false_hits, axis=-1))
 
 
-def _kept(right: Counts, wrong: Counts, units: Units, false_hits: float) -> tuple[int, Estimate, Estimate, float]:
+def _at_cut_off(right: Counts, wrong: Counts, units: Units, false_hits: float) -> tuple[int, Estimate, Estimate, float]:
     """The edge of the cut-off; its recall and precision, with the cut-off placed anew without each unit; what passes.
 
     right, wrong (queries × bins): how many pairs of each query score in each bin.
@@ -528,7 +528,13 @@ def trial_indexes(vectors: ArrayLike, *, distance: str = "cosine", seed: int = 0
             _, places = index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
             return [[str(place) for place in row] for row in places.tolist()]
 
-        kept = [value for value in values if hnsw or value <= cells_]
-        options: dict[str, Any] = {"kind": kind, "setting": setting, "values": kept, "until": TARGET, "seed": seed}
+        settings_tried = [value for value in values if hnsw or value <= cells_]
+        options: dict[str, Any] = {
+            "kind": kind,
+            "setting": setting,
+            "values": settings_tried,
+            "until": TARGET,
+            "seed": seed,
+        }
         results.append(search_recall(table, names, find, distance="l2" if distance == "l2" else "dot", **options))
     return results

@@ -330,8 +330,8 @@ def _numbered(groups: ArrayLike, texts: int) -> Index:
 
 def _by_group(values: NDArray[Any], apart: NDArray[np.bool_], members: Index) -> Array:
     """The sum over the pairs of each group of `values` (texts × texts); a pair counts for both of its groups."""
-    kept = values & apart if values.dtype == bool else np.where(apart, values, 0.0)
-    return np.bincount(members, kept.sum(axis=0) + kept.sum(axis=1)).astype(np.float64)
+    counted = values & apart if values.dtype == bool else np.where(apart, values, 0.0)
+    return np.bincount(members, counted.sum(axis=0) + counted.sum(axis=1)).astype(np.float64)
 
 
 def _mean_apart(cosines: NDArray[np.float32], apart: NDArray[np.bool_], members: Index) -> Estimate:
@@ -433,9 +433,9 @@ def _counts_below(cosines: NDArray[np.float32], low: float, high: float) -> tupl
             pairs[number, block] = np.bincount(part.ravel() + 1, minlength=_LEVELS + 1)
     touching, within = pairs
     whole = touching.sum(axis=0) / 2
-    kept = np.vstack([whole, whole - touching + within / 2])
-    kept[:, 0] = 0.0  # a text with itself, whose score is -inf
-    return np.linspace(low, high, _LEVELS + 1), np.cumsum(kept, axis=1)
+    counts = np.vstack([whole, whole - touching + within / 2])
+    counts[:, 0] = 0.0  # a text with itself, whose score is -inf
+    return np.linspace(low, high, _LEVELS + 1), np.cumsum(counts, axis=1)
 
 
 def _beyond(steps: Array, below: Array, false_hits: float, window: tuple[float, float]) -> Array:

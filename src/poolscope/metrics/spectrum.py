@@ -74,8 +74,8 @@ class Spectrum(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """How many directions are in use, and what the largest dimension does."""
-        rank, share, kept = self.effective_rank, self.largest_share.value, self.kept.value
-        if rank.value is None or share is None or kept is None:
+        rank, share, neighbours = self.effective_rank, self.largest_share.value, self.kept.value
+        if rank.value is None or share is None or neighbours is None:
             return ()
         if rank.floor is None:
             return ("All vectors point in one direction.",)
@@ -83,7 +83,7 @@ class Spectrum(Result):
             f"The vectors spread over about {rank.value:.0f} directions; as many vectors without a preferred one would "
             f"spread over {rank.floor:.0f}.",
             f"The largest dimension, number {self.dimension_number}, holds {share:.1%} of the squared length; without "
-            f"it {kept:.0%} of the ten nearest remain.",
+            f"it {neighbours:.0%} of the ten nearest remain.",
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ def spectrum(
         effective_rank=not_by_documents(rank, units),
         dimension_number=first,
         largest_share=replace(share, floor=_share_in_another_basis(unit, energies, random)),
-        kept=_kept(unit, units, first, int(order[len(order) // 2]), random),
+        kept=_kept_neighbours(unit, units, first, int(order[len(order) // 2]), random),
         shares=shares[order],
         order=order,
         energies=energies,
@@ -202,14 +202,14 @@ def _rank(unit: NDArray[np.float32]) -> tuple[Estimate, Array]:
     else:
         energies, directions = np.linalg.eigh(centred.T @ centred / len(unit))
         projected = (centred.astype(np.float32) @ directions.astype(np.float32)) ** 2  # for the interval alone
-    kept = energies > 1e-12 * max(float(energies[-1]), 1e-300)
-    singular = np.sqrt(energies[kept])
+    above_zero = energies > 1e-12 * max(float(energies[-1]), 1e-300)
+    singular = np.sqrt(energies[above_zero])
     if not len(singular) or energies.sum() < _ROUNDING:
         return Estimate(0.0), np.zeros_like(energies)
     shares = singular / singular.sum()
     entropy = float(-(shares * np.log(shares)).sum())
     weights = -np.exp(entropy) * (np.log(shares) + entropy) / (2 * singular * singular.sum())
-    moved = np.exp(entropy) + (projected[:, kept] - energies[kept]) @ weights
+    moved = np.exp(entropy) + (projected[:, above_zero] - energies[above_zero]) @ weights
     interval = rank_estimate(unit).interval if len(unit) <= _FEW_VECTORS else mean_estimate(moved).interval
     floor = isotropic_rank(*unit.shape)
     return Estimate(float(np.exp(entropy)), interval, floor=floor), np.maximum(energies[::-1], 0.0)
@@ -229,7 +229,9 @@ def _share_in_another_basis(unit: NDArray[np.float32], energies: Array, random: 
     return float(np.mean(largest))
 
 
-def _kept(unit: NDArray[np.float32], units: Units, first: int, middle: int, random: np.random.Generator) -> Estimate:
+def _kept_neighbours(
+    unit: NDArray[np.float32], units: Units, first: int, middle: int, random: np.random.Generator
+) -> Estimate:
     """Share of the nearest that remain without a dimension; the floor without another one.
 
     Without dimension j the product of two vectors is smaller by x_j y_j and their squared lengths by x_j² and y_j²: so

@@ -194,9 +194,11 @@ def predict_unseen(
     """Predicted shares of labels from a regression on the other folds; a label that they lack has share 0."""
     fold = label_folds(labels, folds, seed=seed)
     shares, converged = np.zeros((len(labels), int(labels.max()) + 1)), True
-    for held in np.unique(fold):
-        fit = logistic_regression(vectors[fold != held], labels[fold != held], strength=strength, most_steps=most_steps)
-        shares[fold == held, : len(fit.offsets)] = fit.shares(vectors[fold == held])
+    for left_out in np.unique(fold):
+        fit = logistic_regression(
+            vectors[fold != left_out], labels[fold != left_out], strength=strength, most_steps=most_steps
+        )
+        shares[fold == left_out, : len(fit.offsets)] = fit.shares(vectors[fold == left_out])
         converged &= fit.converged
     return Predictions(shares, converged)
 

@@ -340,8 +340,8 @@ class Spans:
     def bounds(self, windows: int) -> Index:
         """Where so many windows begin, and the end; there are at most as many as tokens."""
         count = len(self.removed) + 1
-        kept = self.removed[count - min(windows, count) :]
-        return np.concatenate([[0], np.sort(kept), [count]])
+        cuts = self.removed[count - min(windows, count) :]
+        return np.concatenate([[0], np.sort(cuts), [count]])
 
 
 @dataclass(frozen=True)

@@ -169,24 +169,24 @@ class Ranking:
         pairs = np.stack([self.query[order], shared[order]], axis=1)
         return np.sort(order[np.unique(pairs, axis=0, return_index=True)[1]])
 
-    def condensed(self, kept: Index) -> Ranking:
+    def condensed(self, queries: Index) -> Ranking:
         """The ranking of these judgements; the others are taken out of it, so that they are in nobody's way.
 
         >>> found = rank_scores([[0.9, 0.8, 0.7]], [(0, 0), (0, 1), (0, 2)])
         >>> found.condensed(found.best_of([0, 0, 1])).rank.tolist()
         [1.0, 2.0]
         """
-        taken = np.setdiff1d(np.arange(len(self.query)), kept)
+        taken = np.setdiff1d(np.arange(len(self.query)), queries)
         span = int(self.above.max(initial=0)) + 1  # query · span + above sorts by query, then by score
         places = np.sort(self.query[taken] * span + self.above[taken])
-        own = self.query[kept]
-        below, through = (np.searchsorted(places, own * span + self.above[kept], side=s) for s in ("left", "right"))
+        own = self.query[queries]
+        below, through = (np.searchsorted(places, own * span + self.above[queries], side=s) for s in ("left", "right"))
         return replace(
             self,
             query=own,
-            document=self.document[kept],
-            above=self.above[kept] - (below - np.searchsorted(places, own * span)),
-            ties=self.ties[kept] - (through - below),
+            document=self.document[queries],
+            above=self.above[queries] - (below - np.searchsorted(places, own * span)),
+            ties=self.ties[queries] - (through - below),
         )
 
     @cached_property
@@ -286,13 +286,13 @@ def rank_documents(queries: ArrayLike, documents: ArrayLike, relevant: ArrayLike
     >>> found.rank.tolist(), found.found(1).tolist()
     ([1.0, 2.0], [1.0, 0.0])
     """
-    sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
-    if sought.shape[1] != held.shape[1]:
+    sought, texts = unit_rows(queries, "queries"), unit_rows(documents, "documents")
+    if sought.shape[1] != texts.shape[1]:
         raise InputError(
-            f"received queries of dimension {sought.shape[1]} and documents of dimension {held.shape[1]}; both must "
+            f"received queries of dimension {sought.shape[1]} and documents of dimension {texts.shape[1]}; both must "
             f"come from one model. Encode them alike."
         )
-    return _ranking(_blocks(sought, held), (len(sought), len(held)), relevant, k)
+    return _ranking(_blocks(sought, texts), (len(sought), len(texts)), relevant, k)
 
 
 def rank_scores(scores: ArrayLike, relevant: ArrayLike, *, k: int = 10) -> Ranking:
@@ -364,11 +364,11 @@ def wrong_above(
     >>> wrong.tolist(), by_set.tolist()
     ([1], [[1]])
     """
-    sought, held = unit_rows(queries, "queries"), unit_rows(documents, "documents")
-    judged = checked_judgements(relevant, len(sought), len(held))
+    sought, texts = unit_rows(queries, "queries"), unit_rows(documents, "documents")
+    judged = checked_judgements(relevant, len(sought), len(texts))
     inside = sets.astype(np.float32)
     totals, by_set = np.empty(len(judged), np.int64), np.empty((len(judged), sets.shape[1]), np.int64)
-    for start, cosines in _blocks(sought, held):
+    for start, cosines in _blocks(sought, texts):
         here = np.flatnonzero((judged[:, 0] >= start) & (judged[:, 0] < start + len(cosines)))
         own = cosines[judged[here, 0] - start, judged[here, 1]]
         cosines[judged[here, 0] - start, judged[here, 1]] = -np.inf  # what is relevant is in nobody's way
@@ -387,10 +387,10 @@ def nearest_neighbours(vectors: ArrayLike, k: int, *, among: ArrayLike | None = 
     return nearest.top, nearest.cosines
 
 
-def exact_search(queries: Units, held: Units, k: int, *, own: Index | None = None) -> tuple[Index, Array]:
+def exact_search(queries: Units, texts: Units, k: int, *, own: Index | None = None) -> tuple[Index, Array]:
     """The k nearest of each query; `own` are the positions that the queries have themselves, which do not count."""
     top, scores = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k))
-    for start, cosines in _blocks(queries, held):
+    for start, cosines in _blocks(queries, texts):
         rows = np.arange(start, start + len(cosines))
         if own is not None:
             cosines[rows - start, own[rows]] = -np.inf
@@ -555,11 +555,11 @@ class GaussianLike:
         squares = float(np.vdot(small, small)) / count**2
         round_part = trace**2 / dimension
         wanted = max(squares - trace**2 / count, round_part)
-        kept = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
-        self.deviation = np.float32(np.sqrt((1 - kept) * trace / dimension))
-        self.root = centred * np.float32(np.sqrt(kept / count))
+        share = np.sqrt((wanted - round_part) / (squares - round_part)) if squares > round_part else 0.0
+        self.deviation = np.float32(np.sqrt((1 - share) * trace / dimension))
+        self.root = centred * np.float32(np.sqrt(share / count))
         if count >= dimension:
-            mixed = small.astype(np.float64) * (kept / count)
+            mixed = small.astype(np.float64) * (share / count)
             mixed.flat[:: dimension + 1] += float(self.deviation) ** 2
             with suppress(np.linalg.LinAlgError):  # so flat that rounding makes it negative: the vectors are a root too
                 root = np.linalg.cholesky(mixed).T.astype(np.float32)
@@ -605,51 +605,53 @@ def find_neighbours(
     [1, 0, 1]
     """
     unit = unit_rows(vectors, "vectors")
-    held = unit if among is None else unit_rows(among, "among")
-    if held.shape[1] != unit.shape[1]:
+    texts = unit if among is None else unit_rows(among, "among")
+    if texts.shape[1] != unit.shape[1]:
         raise InputError(
-            f"among: received vectors of dimension {held.shape[1]} for those of dimension {unit.shape[1]}; both must "
+            f"among: received vectors of dimension {texts.shape[1]} for those of dimension {unit.shape[1]}; both must "
             f"come from one model. Encode them alike."
         )
-    most = len(held) - (among is None)
+    most = len(texts) - (among is None)
     if not 1 <= (k := whole_number(k, "neighbours", least=0)) <= most:
         raise InputError(f"neighbours: received {k}; allowed is 1 to {most}, the number of other texts.")
     seed = whole_number(seed, "seed", least=0)
     if approximate is None:
-        approximate = len(held) > APPROXIMATE_FROM and importlib.util.find_spec("faiss") is not None
+        approximate = len(texts) > APPROXIMATE_FROM and importlib.util.find_spec("faiss") is not None
     own = np.arange(len(unit)) if among is None else None
-    return _approximate(unit, held, k, own, seed) if approximate else Neighbours(*exact_search(unit, held, k, own=own))
+    return (
+        _approximate(unit, texts, k, own, seed) if approximate else Neighbours(*exact_search(unit, texts, k, own=own))
+    )
 
 
-def _approximate(unit: Units, held: Units, k: int, own: Index | None, seed: int) -> Neighbours:
+def _approximate(unit: Units, texts: Units, k: int, own: Index | None, seed: int) -> Neighbours:
     """Candidates of an index, scored exactly; searched wider until a draw of texts has nearly all true neighbours."""
     faiss = require("faiss", "index")
-    index: Any = faiss.IndexHNSWFlat(held.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.IndexHNSWFlat(texts.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = _BUILDING
-    index.add(held)
+    index.add(texts)
     drawn = np.sort(np.random.default_rng(seed).choice(len(unit), min(_CHECKED, len(unit)), replace=False))
     mine = None if own is None else own[drawn]
-    exact, _ = exact_search(unit[drawn], held, k, own=mine)
+    exact, _ = exact_search(unit[drawn], texts, k, own=mine)
     index.hnsw.efSearch = max(_SEARCHING, 2 * k)
     while True:
-        candidates, _ = _rescored(index, unit[drawn], held, k, mine)
+        candidates, _ = _rescored(index, unit[drawn], texts, k, mine)
         shares = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(candidates, exact, strict=True)])
         if shares.mean() >= _RECALL or index.hnsw.efSearch >= _MOST_SEARCHING:
             break
         index.hnsw.efSearch *= 2
-    top, cosines = _rescored(index, unit, held, k, own)
+    top, cosines = _rescored(index, unit, texts, k, own)
     recall = share_estimate(shares, each="texts")
     return Neighbours(top, cosines, recall)
 
 
-def _rescored(index: Any, queries: Units, held: Units, k: int, own: Index | None) -> tuple[Index, Array]:
+def _rescored(index: Any, queries: Units, texts: Units, k: int, own: Index | None) -> tuple[Index, Array]:
     """The best k of what an index gives, by their exact cosines."""
-    count = min(len(held), k + _SPARE)
+    count = min(len(texts), k + _SPARE)
     top, scores = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k))
     for start in range(0, len(queries), _ROWS):
         rows = slice(start, min(start + _ROWS, len(queries)))
         _, places = index.search(queries[rows], count)
-        cosines = np.einsum("qd,qcd->qc", queries[rows], held[places], dtype=np.float32)
+        cosines = np.einsum("qd,qcd->qc", queries[rows], texts[places], dtype=np.float32)
         cosines[places < 0] = -np.inf  # an index may give fewer than it was asked for
         if own is not None:
             cosines[places == own[rows, None]] = -np.inf

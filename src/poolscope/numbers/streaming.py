@@ -422,11 +422,11 @@ class VectorDraw:
 
         `documents` are marks of them, below 0 where a text has none (`document_marks`).
         """
-        kept = _smallest(marks, size)
+        drawn = _smallest(marks, size)
         counts = np.zeros(len(marks), dtype=np.int64) if lengths is None else lengths
         alone = -1 - start - np.arange(len(marks))
         own = alone if documents is None else np.where(documents < 0, alone, documents)
-        return cls(size, marks[kept], start + kept, np.asarray(vectors[kept]), counts[kept], own[kept])
+        return cls(size, marks[drawn], start + drawn, np.asarray(vectors[drawn]), counts[drawn], own[drawn])
 
     def merge(self, other: VectorDraw) -> VectorDraw:
         """The draw of the texts of both."""
@@ -434,10 +434,10 @@ class VectorDraw:
         if shapes[0] != shapes[1]:
             raise InputError(f"received parts of dimension {shapes[0]} and {shapes[1]}; all must be of one model.")
         marks = np.concatenate([self.marks, other.marks])
-        kept = _smallest(marks, self.size)
+        drawn = _smallest(marks, self.size)
         columns = ("positions", "vectors", "lengths", "documents")
-        joined = [np.concatenate([getattr(self, name), getattr(other, name)])[kept] for name in columns]
-        return VectorDraw(self.size, marks[kept], *joined)
+        joined = [np.concatenate([getattr(self, name), getattr(other, name)])[drawn] for name in columns]
+        return VectorDraw(self.size, marks[drawn], *joined)
 
     def __len__(self) -> int:
         return len(self.marks)

@@ -406,7 +406,7 @@ def compare_storage(
         "smaller chunks": _owned(MeanPooling().transform(smaller), counts, documents.ids),
     }
     ways = {"one mean": (1.0, _cosines(*means))}
-    ways |= {name: (len(kept.vectors) / len(kept), kept.scores(means[0])) for name, kept in several.items()}
+    ways |= {name: (len(vectors.vectors) / len(vectors), vectors.scores(means[0])) for name, vectors in several.items()}
     moments = [sketch.transform(side) for side in sides]
     ways[sketch.label] = (moments[1].shape[1] / documents.dimension, _cosines(*moments))
     scores = {name: task.evaluation(rank_scores(table, task.relevant, k=task.k)) for name, (_, table) in ways.items()}

@@ -91,14 +91,14 @@ class PoolingCost(Result):
         raise InputError(f"way: received {name!r}; measured were {', '.join(way.name for way in self.ways)}.")
 
     @property
-    def kept(self) -> CostWay:
+    def way(self) -> CostWay:
         """The way that is set against the mean: both together, or MaxSim alone where that is the model's own score."""
         return self["MaxSim" if self.keeps_tokens else "mean + MaxSim"]
 
     @property
     def cost(self) -> Difference:
         """The gain of keeping the tokens over the mean."""
-        gain = self.kept.gain
+        gain = self.way.gain
         assert gain is not None  # only the mean has none
         return gain
 
@@ -124,7 +124,7 @@ class PoolingCost(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """What keeping the tokens changes, what that allows to say, and what becomes of the queries that miss."""
-        way, change = self.kept, self.cost
+        way, change = self.way, self.cost
         smallest = change.smallest_gain()
         tokens = "by the tokens, as the model scores" if self.keeps_tokens else "with the tokens added"
         reach = f"With {self.queries:,} queries, only a gain of {smallest:.3f} or more would show."

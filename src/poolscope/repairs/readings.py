@@ -66,11 +66,11 @@ class Echo(Reading):
         rows, skip, cut = [], [], []
         inputs, plan = TokenInputs(encoder), planner_of(encoder).plan(texts)
         for (before, row, after), lost in zip(_framed(inputs, plan), plan.tokens.cut.tolist(), strict=True):
-            kept = row if inputs.positions is None else row[: max((inputs.positions - inputs.added) // 2, 0)]
-            _refuse_nothing(kept, inputs)
-            rows.append([*before, *kept, *kept, *after])
-            skip.append(len(before) + len(kept))
-            cut.append(lost + len(row) - len(kept))
+            ids = row if inputs.positions is None else row[: max((inputs.positions - inputs.added) // 2, 0)]
+            _refuse_nothing(ids, inputs)
+            rows.append([*before, *ids, *ids, *after])
+            skip.append(len(before) + len(ids))
+            cut.append(lost + len(row) - len(ids))
         return replace(plan, tokens=Tokens.join(rows, cut), skip=np.array(skip, dtype=np.int64))
 
 
@@ -147,10 +147,10 @@ class AlignedValues(_Handed):
         rows, cut = [], []
         for (before, row, _), lost in zip(_framed(inputs, plan), plan.tokens.cut.tolist(), strict=True):
             room = None if inputs.positions is None else inputs.positions - len(before) - len(opening) - len(closing)
-            kept = row if room is None else row[: max(room, 0)]
-            _refuse_nothing(kept, inputs)
-            rows.append([*before, *opening, *kept, *closing])
-            cut.append(lost + len(row) - len(kept))
+            ids = row if room is None else row[: max(room, 0)]
+            _refuse_nothing(ids, inputs)
+            rows.append([*before, *opening, *ids, *closing])
+            cut.append(lost + len(row) - len(ids))
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         return replace(plan, tokens=Tokens.join(rows, cut), skip=lengths - 1)
 
@@ -189,8 +189,8 @@ def _framed(inputs: TokenInputs, plan: BatchPlan) -> list[tuple[list[int], list[
     return [(row[: len(lead)], row[len(lead) : len(row) - behind], row[len(row) - behind :]) for row in rows]
 
 
-def _refuse_nothing(kept: Sequence[int] | Ids, inputs: TokenInputs) -> None:
-    if not len(kept):
+def _refuse_nothing(ids: Sequence[int] | Ids, inputs: TokenInputs) -> None:
+    if not len(ids):
         raise InputError(
             f"{inputs.encoder.card.name}: beside its prompt and special tokens no token of a text is left within "
             f"{inputs.positions} positions. Leave this reading out."

@@ -126,16 +126,16 @@ class Shrinkage(Result):
         """Bytes of one text in float32."""
         return 4 * self.dimension
 
-    def free(self, *, kept: bool = False) -> ShrinkStep | None:
-        """The free way that searches the fewest bytes, or with `kept` keeps the fewest; None where none is free."""
+    def free(self, *, stored: bool = False) -> ShrinkStep | None:
+        """The free way that searches the fewest bytes, or with `stored` stores the fewest; None where none is free."""
         ways = [step for step in self.steps if step.standing == "free"]
-        sizes = {step.name: (step.kept_bytes if kept else step.searched_bytes) for step in ways}
+        sizes = {step.name: (step.kept_bytes if stored else step.searched_bytes) for step in ways}
         smaller = [step for step in ways if sizes[step.name] < self.whole_bytes]
         return min(smaller, key=lambda step: (sizes[step.name], -step.trial.after), default=None)
 
     def headline(self) -> dict[str, Any]:
         """Queries, texts, quality of the whole vectors, and the smallest free way."""
-        free = self.free(kept=True)
+        free = self.free(stored=True)
         return {
             "queries": self.queries,
             "texts": self.texts,
@@ -147,14 +147,14 @@ class Shrinkage(Result):
     def in_words(self) -> tuple[str, ...]:
         """Which step is free here, and what the smallest one costs."""
         whole = f"Whole vectors take {self.whole_bytes:,} bytes a text and score nDCG@{self.k} {self.ndcg:.3f}."
-        kept, searched = self.free(kept=True), self.free()
+        stored, searched = self.free(stored=True), self.free()
         said = [whole]
-        if kept is None:
+        if stored is None:
             least = min(step.trial.smallest for step in self.steps)
             said.append(f"No smaller vectors are proven free: {self.queries:,} queries show losses from {least:.3f}.")
         else:
-            said.append(_told("Free here", kept, kept.kept_bytes, self.whole_bytes))
-        if searched is not None and kept is not None and searched.searched_bytes < kept.kept_bytes:
+            said.append(_told("Free here", stored, stored.kept_bytes, self.whole_bytes))
+        if searched is not None and stored is not None and searched.searched_bytes < stored.kept_bytes:
             said.append(_told("Free in memory", searched, searched.searched_bytes, self.whole_bytes))
             if searched.way.rescoring == "whole":
                 said.append("That needs the whole vectors on disk, to order the first candidates again.")

@@ -203,12 +203,12 @@ class TokenWays:
 
     def _transported(self, sought: UnitTokens, near: Index) -> Array:
         """− word mover's distance of each query with its candidates: ‖q_a − x_b‖ carried at the least cost."""
-        kept = unit_tokens(self.texts)
+        tokens_of_texts = unit_tokens(self.texts)
         scores = np.empty(near.shape)
         for query, texts in enumerate(near.tolist()):
             tokens = sought.floats(query, query + 1)
             for place, text in enumerate(texts):
-                cosines = (tokens @ kept.floats(text, text + 1).T).astype(np.float64)
+                cosines = (tokens @ tokens_of_texts.floats(text, text + 1).T).astype(np.float64)
                 scores[query, place] = -transport_cost(np.sqrt(np.maximum(2 - 2 * cosines, 0)))
         return scores
 
@@ -226,12 +226,12 @@ class TokenWays:
                 price = _FLOAT * dimension * len(several.vectors) / len(texts)
                 work = float(np.diff(sought.offsets).mean() * len(several.vectors))
                 yield f"MaxSim, {count} {by}", Way(maxsim(sought, centres).astype(np.float64), float(price), work)
-        asked = MeanPooling().transform(self.queries)
+        query_means = MeanPooling().transform(self.queries)
         for part in PARTS:
             several = AdaptivePooling(2, most=8, parts=part).transform(texts)
             count = len(several.vectors)
             price = float(_FLOAT * dimension * count / len(texts))
-            yield f"best of 2 {part}", Way(several.scores(asked), price, float(count))
+            yield f"best of 2 {part}", Way(several.scores(query_means), price, float(count))
         rank = int((np.sqrt(8 * (dimension - 1) + 1) - 1) / 2)  # its sketch takes as many numbers as one vector more
         sketch = SecondOrderPooling(rank=max(1, min(rank, dimension))).fit(texts)
         moments = [sketch.transform(side) for side in (self.queries, texts)]

@@ -349,8 +349,8 @@ class Whitening(VectorRepair):
                 "repair. Compare both on held-out texts (poolscope.repairs.tune), or pass accept_risk=True.",
                 WhiteningWarning,
             )
-        kept = min(wanted, rank)
-        self.directions_ = directions[:kept] / values[:kept, None]
+        count = min(wanted, rank)
+        self.directions_ = directions[:count] / values[:count, None]
 
     def _map(self, unit: Array) -> Array:
         return np.asarray((unit - self.mean_) @ self.directions_.T)

@@ -37,10 +37,10 @@ def short(text: str, width: int) -> str:
     """
     if len(text) <= width:
         return text
-    kept = text[: width - 1]
-    if text[width - 1] != " " and " " in kept:
-        kept = kept.rsplit(" ", 1)[0]
-    return kept.rstrip(" ,;:(") + "…"
+    start = text[: width - 1]
+    if text[width - 1] != " " and " " in start:
+        start = start.rsplit(" ", 1)[0]
+    return start.rstrip(" ,;:(") + "…"
 
 
 def command_lines(command: str, width: int) -> str:

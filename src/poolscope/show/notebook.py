@@ -60,8 +60,8 @@ def heading(name: str, words: Mapping[str, str]) -> str:
 
 def table_view(table: pa.Table, rows: int, words: Mapping[str, str]) -> str:
     """The first rows and columns of a table, with `words` for their names, and what more there is."""
-    kept = min(rows, len(table))
-    names = shown_columns(table) if kept else []
+    first = min(rows, len(table))
+    names = shown_columns(table) if first else []
     shown, others = names[:_COLUMNS], names[_COLUMNS:]
     parts = []
     if shown:
@@ -71,11 +71,11 @@ def table_view(table: pa.Table, rows: int, words: Mapping[str, str]) -> str:
         )
         body = "".join(
             "<tr>" + "".join(_cell(row[name], table.schema.field(name).type) for name in shown) + "</tr>"
-            for row in table.slice(0, kept).to_pylist()
+            for row in table.slice(0, first).to_pylist()
         )
         parts.append(f"<div style='overflow-x:auto'><table><tr>{head}</tr>{body}</table></div>")
-    left = len(table) - kept
-    more = [f"{left:,} {'more ' if kept else ''}row{'' if left == 1 else 's'}"] if left else []
+    left = len(table) - first
+    more = [f"{left:,} {'more ' if first else ''}row{'' if left == 1 else 's'}"] if left else []
     if others:
         named = [*(heading(name, words) for name in others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])]
         more.append(f"{len(others)} more column{'' if len(others) == 1 else 's'} ({', '.join(named)})")

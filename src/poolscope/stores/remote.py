@@ -172,7 +172,7 @@ class Remote:
                 f"rights, then run the same again: it goes on from there."
             ) from error
 
-    def _make_room(self, kept: Path) -> None:
+    def _make_room(self, newest: Path) -> None:
         """Remove the files that were fetched longest ago until the limit holds; mapped files stay readable."""
         from poolscope.stores.cache import cache_limit
 
@@ -184,7 +184,7 @@ class Remote:
         for _, size, path in sorted(files):
             if total <= limit:
                 return
-            if path != kept:
+            if path != newest:
                 with suppress(OSError):
                     path.unlink()
                     total -= size

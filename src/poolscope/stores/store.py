@@ -86,11 +86,11 @@ class Manifest:
             "layers": self.layers,
             "digest of the texts": self.texts["digest"],
             "digest of the labels": self.texts["labels"],
-            "what is kept": self._kept(),
+            "what is kept": self._content(),
             "texts whose tokens are kept": None if self.sample is None else self.sample["texts"],
         }
 
-    def _kept(self) -> str:
+    def _content(self) -> str:
         """Name the content of a store: tokens, or vectors with the modules that they passed."""
         modules = modules_after(tuple(self.model.get("after") or ())) if self.keep == "vectors" else []
         return ", then ".join([self.keep, *modules])
@@ -257,12 +257,12 @@ class Store:
         """
         if self.remote is not None:
             return self.is_there(shard)
-        return all(_holds(path, held) for path, held in self.files_of(shard, ids).items())
+        return all(_holds(path, size) for path, size in self.files_of(shard, ids).items())
 
     def is_damaged(self, shard: int, ids: Sequence[str]) -> bool:
         """Whether a file of a shard is there and is not what it should be."""
         files = self.files_of(shard, ids) if self.remote is None else {}
-        return any(path.exists() and not _holds(path, held) for path, held in files.items())
+        return any(path.exists() and not _holds(path, size) for path, size in files.items())
 
     def is_there(self, shard: int) -> bool:
         """Whether a shard was written: its files appear whole, so that their names are enough."""
@@ -341,12 +341,12 @@ class Store:
     def _opened(self, open_file: Callable[[Path], _Held], path: Path, size: int | None) -> _Held:
         """The clouds or vectors of one file, which is to hold so many texts (None: any number)."""
         try:
-            held = open_file(self.at_hand(path))
+            opened = open_file(self.at_hand(path))
         except (PoolscopeError, pa.ArrowException, ValueError, FileNotFoundError) as error:
             raise self._damaged(path, error) from error
-        if size is not None and len(held) != size:
-            raise self._damaged(path, f"{len(held)} texts where {size} belong")
-        return held
+        if size is not None and len(opened) != size:
+            raise self._damaged(path, f"{len(opened)} texts where {size} belong")
+        return opened
 
     def _key(self, layer: int | None) -> int:
         """The stored layer that is meant: -1 and the number of the last layer are one and the same."""

@@ -89,7 +89,7 @@ def encode_to_store(
     begun = begin_store(encoder.card, texts, folder, overwrite=overwrite, wait=wait, **choices)
     if begun.reused == len(begun):
         return begun
-    with keeping(lambda: _kept(begun)):
+    with keeping(lambda: _stored_so_far(begun)):
         filled = _fill(begun, encoder, texts, part=part, progress=progress)
     return replace(finish_store(filled), reused=filled.reused, damaged=filled.damaged)
 
@@ -140,8 +140,8 @@ def write_shard(
     # No module stands behind the layers before the last.
     others = None if last is None else TextPooling(replace(encoder.card, after=()))
     encoded = encode_shard(encoder, texts, layers=manifest.layers, progress=progress)
-    kept = f"{store.stored():,} of {len(store):,} texts are stored and stay so. "
-    with writing(store.folder, kept=kept), open_folder(store.folder) as folder:
+    safe = f"{store.stored():,} of {len(store):,} texts are stored and stay so. "
+    with writing(store.folder, safe=safe), open_folder(store.folder) as folder:
         for layer in manifest.keys:
             drawn = range(len(texts)) if manifest.keep == "tokens" else store.sampled(texts.ids)
             if drawn:
@@ -183,7 +183,7 @@ def finish_store(store: Store) -> Store:
     if store.folder.name != NEXT:
         return _marked(store)
     folder = store.folder.parent
-    with store_lock(folder, wait=_WAIT) as opened, writing(folder, kept="All texts are stored. "):
+    with store_lock(folder, wait=_WAIT) as opened, writing(folder, safe="All texts are stored. "):
         if is_store(store.folder):  # no other process was faster
             store = _marked(store)
             if not store.manifest.complete:
@@ -198,7 +198,7 @@ def finish_store(store: Store) -> Store:
 def _marked(store: Store) -> Store:
     if not store.is_filled():
         return store
-    with store_lock(store.folder, wait=_WAIT) as opened, writing(store.folder, kept="All texts are stored. "):
+    with store_lock(store.folder, wait=_WAIT) as opened, writing(store.folder, safe="All texts are stored. "):
         _remove_claims(opened)
         remove_spooled(opened)
         finished = replace(Manifest.read(store.folder), complete=True)
@@ -414,7 +414,7 @@ def absent_shards(store: Store, ids: Sequence[str]) -> list[int]:
     return [shard for shard, span in enumerate(parts) if not store.is_whole(shard, ids[span])]
 
 
-def _kept(store: Store) -> str:
+def _stored_so_far(store: Store) -> str:
     """What is kept of a store whose filling is interrupted."""
     beside = store.folder.name == NEXT
     folder = store.folder.parent if beside else store.place

@@ -106,8 +106,8 @@ class Queries:
             )
             for text in texts
         ]
-        kept = sorted({row[0] for row in rows})
-        renumbered = {query: position for position, query in enumerate(kept)}
+        answered = sorted({row[0] for row in rows})
+        renumbered = {query: position for position, query in enumerate(answered)}
         grades: dict[tuple[int, int], float] = {}
         answers: dict[tuple[int, int], int] = {}
         for query, text, grade, answer in rows:  # a text may be named by its id and by that of its document
@@ -118,14 +118,14 @@ class Queries:
         shared = len(set(answers.values())) < len(answers)
         by_document = sum(1 for name in self.named if name not in places and name in whole)
         return JudgedQueries(
-            ids=tuple(self.ids[query] for query in kept),
-            texts=tuple(self.texts[query] for query in kept),
+            ids=tuple(self.ids[query] for query in answered),
+            texts=tuple(self.texts[query] for query in answered),
             relevant=np.array(list(grades), dtype=np.int64).reshape(-1, 2),
             grades=np.array(list(grades.values())),
             source=self.source,
             digest=self.digest,
             answers=np.array(list(answers.values()), dtype=np.int64) if shared else None,
-            notes=(*self.notes, *_binding_notes(unknown, by_document, len(self) - len(kept), drawn=drawn)),
+            notes=(*self.notes, *_binding_notes(unknown, by_document, len(self) - len(answered), drawn=drawn)),
         )
 
 
@@ -299,10 +299,13 @@ def _parts(benchmark: Benchmark) -> tuple[dict[str, Any], dict[str, dict[str, An
                 f"{queries.name}: two queries of different texts share the id {shorten(name)}; an id names one query. "
                 f"Give each its own."
             )
-    asked, named = _needed(qrels, ("query-id", "query_id", "qid")), _needed(qrels, ("corpus-id", "corpus_id", "doc_id"))
+    query_column, text_column = (
+        _needed(qrels, ("query-id", "query_id", "qid")),
+        _needed(qrels, ("corpus-id", "corpus_id", "doc_id")),
+    )
     grade = _column(qrels, GRADE)
     judged: dict[str, dict[str, Any]] = {}
-    for row in qrels.rows([asked, named] if grade is None else [asked, named, grade]):
+    for row in qrels.rows([query_column, text_column] if grade is None else [query_column, text_column, grade]):
         if all(is_missing(each) for each in row):  # an empty line
             continue
         one, other = (_benchmark_id(each, qrels.name) for each in row[:2])
@@ -466,25 +469,25 @@ def _gathered(rows: Iterable[_Row], source: str) -> Queries:
         counts.add(row, scrub(row.query), source)
     relevant = {key: grade for key, grade in counts.judged.items() if grade > 0}
     counts.refused = len(counts.judged) - len(relevant)
-    asked = {query: position for position, query in enumerate(dict.fromkeys(query for query, _ in relevant))}
+    numbers = {query: position for position, query in enumerate(dict.fromkeys(query for query, _ in relevant))}
     if not counts.texts:
         raise InputError(
             f"{source}: received {counts.empty:,} queries, all of them empty; at least one with a text is needed. "
             f"Check the column of the queries."
         )
-    if not asked:
+    if not numbers:
         raise InputError(
             f"{source}: received {len(counts.texts):,} queries, none of which names a relevant text; at least one "
             f"must. Give each query the ids of the texts that answer it."
         )
     return Queries(
-        ids=tuple(counts.texts[query] for query in asked),
-        texts=tuple(asked),
-        query=np.array([asked[query] for query, _ in relevant], dtype=np.int64),
+        ids=tuple(counts.texts[query] for query in numbers),
+        texts=tuple(numbers),
+        query=np.array([numbers[query] for query, _ in relevant], dtype=np.int64),
         named=tuple(text for _, text in relevant),
         grade=np.array(list(relevant.values()), dtype=np.float64),
         source=source,
-        notes=tuple(counts.notes(len(counts.texts) - len(asked))),
+        notes=tuple(counts.notes(len(counts.texts) - len(numbers))),
     )
 
 

@@ -140,16 +140,16 @@ def read_texts(
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
     admitted = admit(feed, tally)
-    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed, sure=lambda row: row[0] in wanted)
+    chosen = list(admitted) if limit is None else draw(admitted, limit, seed=seed, sure=lambda row: row[0] in wanted)
     report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
     return Texts(
-        ids=tuple(id_ for id_, _, _ in kept),
-        texts=tuple(text for _, text, _ in kept),
-        labels=tuple(label for _, _, label in kept) if feed.has_labels else None,
+        ids=tuple(id_ for id_, _, _ in chosen),
+        texts=tuple(text for _, text, _ in chosen),
+        labels=tuple(label for _, _, label in chosen) if feed.has_labels else None,
         source=feed.name,
-        report=report if len(kept) == report.kept else replace(report, selected=len(kept)),
+        report=report if len(chosen) == report.kept else replace(report, selected=len(chosen)),
         column=feed.column,
-        seed=None if len(kept) == report.kept else seed,
+        seed=None if len(chosen) == report.kept else seed,
     )
 
 
@@ -407,10 +407,10 @@ def read_pairs(
         raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
     tally = Tally(table.name)
     admitted = _admit_pairs(table, columns, tally)
-    kept = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
+    chosen = list(admitted) if limit is None else draw(admitted, limit, seed=seed)
     report = tally.report()
-    report = report if len(kept) == report.kept else replace(report, selected=len(kept))
-    return share(kept, source=table.name, labelled=label_column is not None, report=report)
+    report = report if len(chosen) == report.kept else replace(report, selected=len(chosen))
+    return share(chosen, source=table.name, labelled=label_column is not None, report=report)
 
 
 def _admit_pairs(table: Table, columns: list[str], tally: Tally) -> Iterator[PairRow]:

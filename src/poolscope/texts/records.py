@@ -422,8 +422,8 @@ guessed_column=None, selected=None)
 
     def report(self, *, other_files: int = 0, guessed_column: str | None = None) -> ReadReport:
         """The counts so far; a source without any text is an error."""
-        kept = self.read - self.empty
-        if kept == 0:
+        usable = self.read - self.empty
+        if usable == 0:
             contents = "nothing" if self.read == 0 else f"{self.read:,} rows, every one empty"
             if other_files:
                 contents = f"{other_files:,} files, none of them with text in a .txt or .md file"
@@ -433,7 +433,7 @@ guessed_column=None, selected=None)
             )
         return ReadReport(
             read=self.read,
-            kept=kept,
+            kept=usable,
             empty=self.empty,
             duplicates=self.duplicates,
             undecodable=self.undecodable,

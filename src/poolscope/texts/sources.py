@@ -221,12 +221,12 @@ def other_columns(
     except InputError:  # lines of text, a folder of documents
         return {}
     names = [name for name in table.kinds if name not in (texts.column, id_column, *taken)]
-    wanted, kept = frozenset(texts.ids), {}
+    wanted, columns = frozenset(texts.ids), {}
     for number, row in enumerate(table.rows([*names, *([] if id_column is None else [id_column])])):
         key = str(number if id_column is None else row[-1])
         if key in wanted:
-            kept[key] = {name: value for name, value in zip(names, row, strict=False) if not is_missing(value)}
-    return kept
+            columns[key] = {name: value for name, value in zip(names, row, strict=False) if not is_missing(value)}
+    return columns
 
 
 # -- benchmark folders as BEIR and mteb keep them: a corpus, queries, and judgements (qrels) by split -----------------
@@ -283,12 +283,12 @@ def _files(folder: Path, name: str) -> list[Path]:
     return single[:1] or (sorted(filter(is_table_file, inside.iterdir())) if inside.is_dir() else [])
 
 
-def _split(folder: Path, files: Sequence[Path], asked: str | None) -> tuple[str, list[Path]]:
+def _split(folder: Path, files: Sequence[Path], named: str | None) -> tuple[str, list[Path]]:
     """The judgements of the split that was asked for: test unless said, or the only one there is."""
     splits: dict[str, list[Path]] = {}
     for path in files:
         splits.setdefault(_SHARD.sub("", path.name.partition(".")[0]), []).append(path)
-    wanted = asked or (_SPLIT if _SPLIT in splits or len(splits) > 1 else next(iter(splits)))
+    wanted = named or (_SPLIT if _SPLIT in splits or len(splits) > 1 else next(iter(splits)))
     if wanted not in splits:
         raise InputError(
             f"{folder}: there are no judgements of the split {wanted!r}; there are {', '.join(splits)}. Name one: "

@@ -63,17 +63,17 @@ def spool_texts(
     target = Path(folder)
     columns = {"column": column, "id_column": id_column, "label_column": label_column}
     files = _files(source)
-    asked = {**columns, "encoding": encoding or asked_encoding(), "source": str(source), "files": files}
+    request = {**columns, "encoding": encoding or asked_encoding(), "source": str(source), "files": files}
     if files is not None:
         known = _about(target)
-        if known is not None and known["asked"] == json.loads(json.dumps(asked)):
+        if known is not None and known["asked"] == json.loads(json.dumps(request)):
             return _open(target, known)
     feed = open_feed(source, column, id_column, label_column, encoding)
     tally = Tally(feed.name)
     with Folder.open(target) as opened:
         digest = _write(admit(feed, tally), opened, tally.report)
         report = tally.report(other_files=feed.other_files, guessed_column=feed.guessed_column)
-        about = {"asked": asked, "digest": digest, "report": asdict(report), "name": feed.name}
+        about = {"asked": request, "digest": digest, "report": asdict(report), "name": feed.name}
         opened.write_json(ABOUT, {**about, "column": feed.column, "labels": feed.has_labels, "seed": None})
     return open_spooled(target)
 

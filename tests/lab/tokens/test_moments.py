@@ -70,7 +70,7 @@ def test_keys_that_are_not_allowed_are_counted_and_pooled_special_ones_kept():
     table = KeyTable()
     slots = table.add(np.array([-1, 3, 5]), np.array([1, 1, 1]), allowed=np.array([5]))
     assert slots.tolist() == [0, POOLED, 1]
-    assert table.kept.tolist() == [True, False, True]
+    assert table.grouped.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("elements", [10**6, 60], ids=["at once", "15 rows at a time"])
@@ -114,7 +114,7 @@ def test_shards_with_different_pools_keep_what_both_kept():
     first = taken(keys[halves[0]], {k: v[halves[0]] for k, v in rows.items()}, allowed=np.array([1, 2, 3, 4]))
     second = taken(keys[halves[1]], {k: v[halves[1]] for k, v in rows.items()}, allowed=np.array([1, 2, 5]))
     for merged in (first.merge(second), second.merge(first)):
-        kept = set(merged.table.keys[merged.table.kept].tolist())
+        kept = set(merged.table.keys[merged.table.grouped].tolist())
         unseen = {key for key in (3, 4) if key not in keys[halves[1]]} | {k for k in (5,) if k not in keys[halves[0]]}
         assert kept == {special_key(0), 1, 2} | unseen
         for key in kept:

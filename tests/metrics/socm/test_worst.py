@@ -24,7 +24,9 @@ def searched(clouds, k, progress=lambda settled: None, *, scale="paper", looked_
 @pytest.mark.parametrize("k", [1, 20, 300])
 def test_pruned_search_finds_exactly_the_worst_pairs(k, scale):
     clouds = random_clouds(0, [2, 5, 9, 14, 30, 3, 7] * 8, 20)
-    found = searched(clouds, k, scale=scale, seeds=30, rank=3, held=200, batch=50, worthwhile=2.0)  # never given up
+    found = searched(
+        clouds, k, scale=scale, seeds=30, rank=3, candidates=200, batch=50, worthwhile=2.0
+    )  # never given up
     expected = socm(clouds, scale=scale).worst(k)
     assert [(p.i, p.j) for p in found.pairs] == [(p.i, p.j) for p in expected]
     # Small products are summed in another order than large ones: float32 rounding shows.

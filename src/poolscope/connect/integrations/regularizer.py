@@ -138,12 +138,12 @@ def _unit_mean_factors(tokens: Tensor, keep: Tensor) -> tuple[Tensor, Tensor, Te
         tokens = tokens.float()
     inside = keep.unsqueeze(-1)
     counts = keep.sum(dim=1, keepdim=True).to(tokens.dtype)
-    kept = torch.where(inside, tokens, 0.0)
-    centres = kept.sum(dim=1) / counts
+    real = torch.where(inside, tokens, 0.0)
+    centres = real.sum(dim=1) / counts
     norms = torch.linalg.vector_norm(centres, dim=1, keepdim=True)
     precision = torch.finfo(tokens.dtype).eps
     limits = counts * largest_trace(counts, stored=precision, summed=precision)
-    rounding = torch.linalg.vector_norm(kept.detach(), dim=(1, 2)).unsqueeze(1) / limits.sqrt()
+    rounding = torch.linalg.vector_norm(real.detach(), dim=(1, 2)).unsqueeze(1) / limits.sqrt()
     sound = (torch.isfinite(tokens).all(dim=-1) | ~keep).all(dim=1) & (norms > rounding).squeeze(1)
     if not bool(sound.all()):
         k = int(torch.nonzero(~sound)[0])

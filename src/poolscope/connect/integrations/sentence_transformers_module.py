@@ -58,8 +58,8 @@ class RepairModule(Module):  # type: ignore[misc]
         keep, rows = mask.cpu().numpy(), tokens.detach().float().cpu().numpy()
         pooled = np.stack(
             [
-                pooling.vector(row[kept], None if ids is None else ids[k][kept])
-                for k, (row, kept) in enumerate(zip(rows, keep, strict=True))
+                pooling.vector(row[own], None if ids is None else ids[k][own])
+                for k, (row, own) in enumerate(zip(rows, keep, strict=True))
             ]
         )
         repaired = torch.from_numpy(self.repair.finish(pooled))

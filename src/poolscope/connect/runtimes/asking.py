@@ -28,7 +28,7 @@ _ALONE = 6
 
 
 @dataclass(frozen=True)
-class Asked:
+class Answers:
     """Answers of a runtime: vectors of the texts, `batches` of one request each, and vectors of a second request.
 
     `repeated` is the lowest cosine of a text with itself in an equal request, `batched` that with itself alone.
@@ -47,7 +47,7 @@ class Asked:
     refused: tuple[str, ...] = ()
 
 
-def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None = None) -> Asked:
+def ask(source: VectorSource, texts: Sequence[str], *, progress: Progress | None = None) -> Answers:
     """Send the texts in batches, the first batch again, some texts alone, and an empty text.
 
     Texts that the server refuses as too long are left out, and all is asked again: padding goes by requests.
@@ -74,7 +74,7 @@ def _refused(source: VectorSource, texts: Sequence[str]) -> list[str]:
     return refused
 
 
-def _ask(source: VectorSource, texts: Sequence[str], progress: Progress | None) -> Asked:
+def _ask(source: VectorSource, texts: Sequence[str], progress: Progress | None) -> Answers:
     began = time.perf_counter()
     positions = range(len(texts))
     batches = [tuple(positions[start : start + source.batch]) for start in range(0, len(texts), source.batch)]
@@ -86,7 +86,7 @@ def _ask(source: VectorSource, texts: Sequence[str], progress: Progress | None) 
     empty = _empty(source)
     if progress is not None:
         progress(1, 1)
-    return Asked(
+    return Answers(
         tuple(texts),
         vectors,
         tuple(batches),
@@ -284,23 +284,23 @@ class Form:
             "int8 a text": "rounded to 8 bits",
             "binary": "cut down to signs (binary)",
         }[self.rounding]
-        kept = f"cut to their first {self.dimension} of {self.whole} dimensions" if self.cut else ""
-        return " and ".join(filter(None, (kept, rounding)))
+        shortened = f"cut to their first {self.dimension} of {self.whole} dimensions" if self.cut else ""
+        return " and ".join(filter(None, (shortened, rounding)))
 
     def on(self, table: Array, like: Array) -> Array:
         """Vectors of the reference in this form; `like` are the received ones, whose grid they are put on."""
-        kept = np.asarray(table[:, : self.dimension], dtype=np.float64)
+        shortened = np.asarray(table[:, : self.dimension], dtype=np.float64)
         if self.rounding == "binary":
-            return np.where(kept > 0, 1.0, -1.0)
+            return np.where(shortened > 0, 1.0, -1.0)
         if self.rounding == "int8 a text":
-            top = np.abs(kept).max(axis=1, keepdims=True)
-            return np.asarray(np.round(kept / np.where(top > 0, top, 1) * 127))
+            top = np.abs(shortened).max(axis=1, keepdims=True)
+            return np.asarray(np.round(shortened / np.where(top > 0, top, 1) * 127))
         if self.rounding == "int8":
             step = np.diff(np.unique(like)).min()
-            lengths = np.linalg.norm(kept, axis=1, keepdims=True)
-            scaled = kept / np.where(lengths > 0, lengths, 1) * np.median(np.linalg.norm(like, axis=1))
+            lengths = np.linalg.norm(shortened, axis=1, keepdims=True)
+            scaled = shortened / np.where(lengths > 0, lengths, 1) * np.median(np.linalg.norm(like, axis=1))
             return np.asarray(np.round(scaled / step) * step)
-        return kept
+        return shortened
 
 
 def read_form(vectors: NDArray[Any], dimension: int) -> tuple[Form, Array]:
@@ -318,10 +318,10 @@ def read_form(vectors: NDArray[Any], dimension: int) -> tuple[Form, Array]:
     if whole_numbers and raw.shape[1] * 8 == dimension and table.min() >= -128 and table.max() <= 255:
         packed = (table + 128 if table.min() < 0 else table).astype(np.uint8)
         return Form("binary", dimension, dimension), np.where(np.unpackbits(packed, axis=1) == 1, 1.0, -1.0)
-    kept = table.shape[1]
-    if len(np.unique(table[:1])) <= 2 and len(levels := np.unique(table)) == 2 and kept > 2:
-        return Form("binary", kept, max(kept, dimension)), np.where(table == levels[1], 1.0, -1.0)
-    return Form(_rounding(raw, table), kept, max(kept, dimension)), table
+    columns = table.shape[1]
+    if len(np.unique(table[:1])) <= 2 and len(levels := np.unique(table)) == 2 and columns > 2:
+        return Form("binary", columns, max(columns, dimension)), np.where(table == levels[1], 1.0, -1.0)
+    return Form(_rounding(raw, table), columns, max(columns, dimension)), table
 
 
 def _rounding(raw: NDArray[Any], table: Array) -> str:

@@ -241,9 +241,9 @@ class Reference:
 
         Of limits that cut nothing one is enough.
         """
-        kept = self.longest_read
+        longest_read = self.longest_read
         for limit in sorted({*LENGTHS, self.most_tokens}):
-            if limit > self.most_tokens or min(limit, self.longest) == kept:
+            if limit > self.most_tokens or min(limit, self.longest) == longest_read:
                 continue
             yield self.cut_at(limit)
             if limit >= self.longest:

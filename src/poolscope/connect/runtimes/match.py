@@ -409,8 +409,8 @@ class _Matching:
 
     def plain(self) -> float:
         """The mean cosine with the model's own vectors as they are, not in the form of the received ones."""
-        kept = self.own_table[:, : self.form.dimension]
-        return float(row_cosines(self.received, kept)[0].mean()) if kept.shape == self.received.shape else 0.0
+        own = self.own_table[:, : self.form.dimension]
+        return float(row_cosines(self.received, own)[0].mean()) if own.shape == self.received.shape else 0.0
 
     def poolings(self) -> list[Tested]:
         """Other poolings of the clouds that are there, and the modules after pooling left out."""

@@ -143,11 +143,11 @@ def migrate(
     whole_number(k, "k")
     corpus = None if texts is None else read_texts(texts)
     stores = [_opened(side, corpus) if is_index(side) else None for side in (old, new)]
-    held = next((store for store in stores if store is not None and store.texts is not None), None)
+    with_texts = next((store for store in stores if store is not None and store.texts is not None), None)
     if corpus is not None:
         ids, words = list(corpus.ids), list(corpus.texts)
-    elif held is not None:
-        ids, words = list(held.ids), list(held.texts or ())
+    elif with_texts is not None:
+        ids, words = list(with_texts.ids), list(with_texts.texts or ())
     else:
         ids, words = (list(stores[0].ids), []) if all(stores) and stores[0] is not None else ([], [])
     if not ids or (not words and (queries is not None or not all(stores))):

@@ -339,15 +339,15 @@ def check(
 
             collection = collection.with_texts(read_texts(texts))
         place = {name: k for k, name in enumerate(collection.ids)}
-        kept = [
+        unchanged = [
             k
             for k, name in enumerate(own.ids)
             if name in place and (collection.texts is None or collection.texts[place[name]] == own.texts[k])
         ]
         if not own.ids:
             raise InputError(f"{own.source}: this seal is of a server or a model, and has no ids. Name a server.")
-        rows = np.array(kept, dtype=np.int64)
-        vectors = np.asarray(collection.vectors)[[place[own.ids[k]] for k in kept]].astype(np.float64)
+        rows = np.array(unchanged, dtype=np.int64)
+        vectors = np.asarray(collection.vectors)[[place[own.ids[k]] for k in unchanged]].astype(np.float64)
         whole = _digest_of(collection) == own.digest
         name = collection.source
         collection.close()

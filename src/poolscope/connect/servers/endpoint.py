@@ -242,8 +242,8 @@ class Endpoint:
 
     def to_dict(self) -> dict[str, Any]:
         """What may stand in a file: no key, and no secret of the address."""
-        kept = ("model", "protocol", "batch", "concurrency", "dimensions")
-        return {"url": shown(self.url), **{name: getattr(self, name) for name in kept}}
+        shown_fields = ("model", "protocol", "batch", "concurrency", "dimensions")
+        return {"url": shown(self.url), **{name: getattr(self, name) for name in shown_fields}}
 
 
 def checked_vectors(rows: Any, texts: Sequence[str], where: str) -> Array:

@@ -255,12 +255,12 @@ def replaced_norms(networks: Sequence[Any], layout: NormLayout, replacement: Rep
     """Put other gains and biases into the norms of torch models (copies of one) while the body runs."""
     import torch
 
-    kept: list[tuple[Any, Any]] = []
+    originals: list[tuple[Any, Any]] = []
 
     silenced: list[Any] = []
 
     def put(parameter: Any, value: Any) -> None:
-        kept.append((parameter, parameter.detach().clone()))
+        originals.append((parameter, parameter.detach().clone()))
         parameter.copy_(torch.as_tensor(value).expand_as(parameter))
 
     try:
@@ -287,7 +287,7 @@ def replaced_norms(networks: Sequence[Any], layout: NormLayout, replacement: Rep
         for module in silenced:
             module.__dict__.pop("forward", None)
         with torch.no_grad():
-            for parameter, value in reversed(kept):
+            for parameter, value in reversed(originals):
                 parameter.copy_(value)
 
 

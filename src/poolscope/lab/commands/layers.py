@@ -177,11 +177,11 @@ def _theorems(result: LayersResult) -> list[str]:
         cases, holds = sum(check.texts for check in checks), sum(check.holds for check in checks)
         smallest = min(check.smallest_slack for check in checks if check.smallest_slack is not None)
         proven = sum(check.proven_holds for check in checks)
-        met, held = sum(check.premise for check in checks), sum(check.premise_holds for check in checks)
+        met, bounds_hold = sum(check.premise for check in checks), sum(check.premise_holds for check in checks)
         lines.append(
             f"theorem 1: its premise, λ < 1 in every head, is met in {met:,} of {cases:,} texts × layers; its bound "
-            f"(from λ) holds in {held:,} of these and in {holds:,} of all, least slack {smallest:.2f} ×; its proven "
-            f"form (from σₐ) in {proven:,}"
+            f"(from λ) holds in {bounds_hold:,} of these and in {holds:,} of all, least slack {smallest:.2f} ×; its "
+            f"proven form (from σₐ) in {proven:,}"
         )
     if result.socm is not None:
         pairs, broken = sum(state.pairs for state in result.socm), sum(state.violations for state in result.socm)
@@ -397,8 +397,8 @@ def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
         screen.print(f"  {likely.short:,} texts are too short for that and were left out", style="dim")
     rows = []
     for row in likely.ratios:
-        kept = (row.kept, row.kept_adaptive, row.kept_truncated)
-        rows.append((str(row.ratio), str(row.states), *(part.percent(interval=wide) for part in kept)))
+        shares = (row.kept, row.kept_adaptive, row.kept_truncated)
+        rows.append((str(row.ratio), str(row.states), *(part.percent(interval=wide) for part in shares)))
     screen.print_rows(("ratio", "states", "windows keep", "adaptive", "last tokens"), rows)
     screen.print(
         "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "

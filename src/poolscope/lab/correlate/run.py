@@ -208,11 +208,11 @@ def _undefined(x: Array, y: Array, metric: str, score: str) -> str | None:
 
 def _without(models: Sequence[JoinedModel], x: Array, y: Array) -> Iterable[WithoutFamily]:
     for family, members in _families(models).items():
-        kept = np.array([model.family != family for model in models])
-        left = x[kept], y[kept]
+        others = np.array([model.family != family for model in models])
+        left = x[others], y[others]
         defined = len(left[0]) >= MIN_MODELS and not any(map(is_constant, left))
         spearman = float(np.corrcoef(ranks(left[0]), ranks(left[1]))[0, 1]) if defined else None
-        yield WithoutFamily(family, tuple(model.name for model in members), int(kept.sum()), spearman)
+        yield WithoutFamily(family, tuple(model.name for model in members), int(others.sum()), spearman)
 
 
 def _families(models: Sequence[JoinedModel]) -> dict[str, list[JoinedModel]]:

@@ -378,11 +378,11 @@ class BatchTally:
 
     def _add_state(self, state: int, rows: NDArray[Any], numbers: CloudNumbers) -> None:
         """A state from the rows of all tokens; those that the pooling leaves out (a prompt) are left out."""
-        kept = self._batch.pooled[self._batch.mask]
-        if kept.all():
+        pooled = self._batch.pooled[self._batch.mask]
+        if pooled.all():
             self._add_cloud(state, rows, numbers)
         else:
-            self._add_cloud(state, rows[kept])
+            self._add_cloud(state, rows[pooled])
 
     def _add_cloud(self, state: int, rows: NDArray[Any], numbers: CloudNumbers | None = None) -> None:
         at, offsets = self._batch.positions, _offsets(self._batch.pooled)
@@ -491,10 +491,10 @@ class StateClouds:
         if not drawn.any():
             return
         offsets = np.concatenate([[0], np.cumsum(lengths[drawn])])
-        kept = rows if drawn.all() else rows[np.repeat(drawn, lengths)]
+        drawn_rows = rows if drawn.all() else rows[np.repeat(drawn, lengths)]
         with self._lock:  # batches come from several threads
             parts = self._parts.setdefault(state, [])
-            parts.append(_Part(positions[drawn], offsets, self._put(f"{state}-{len(parts)}", kept)))
+            parts.append(_Part(positions[drawn], offsets, self._put(f"{state}-{len(parts)}", drawn_rows)))
 
     def _put(self, name: str, rows: NDArray[Any]) -> NDArray[Any] | Path:
         """A copy of the rows, since they may be the model's own numbers; in a file where memory is full."""

@@ -193,8 +193,8 @@ def exact_and_gaussian(material: Material) -> Outcome:
         tokens = float(np.sqrt(len(clouds[i]) * len(clouds[j])))
         rows.append({"tokens": tokens, "gaussian": gaussian, "exact": exact, **seconds})
     slower = np.array([row["exact_seconds"] / row["gaussian_seconds"] for row in rows])
-    kept = np.array([row["gaussian"] / max(row["exact"], 1e-300) for row in rows])
-    return Outcome([*rows, {"times_as_long": mean_estimate(slower), "gaussian_share": mean_estimate(kept)}])
+    shares = np.array([row["gaussian"] / max(row["exact"], 1e-300) for row in rows])
+    return Outcome([*rows, {"times_as_long": mean_estimate(slower), "gaussian_share": mean_estimate(shares)}])
 
 
 # -- controls -----------------------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ def _task(
 
 
 def _classification(name: str, repository: str, printed: str, **more: Any) -> DataSet:
-    held: dict[str, Any] = {"rows": 100_000, "count": 5_000, **more}
-    return _task(name, f"mteb/{repository}", LABELLED, ("text", "label"), printed, CLASSIFICATION, **held)
+    settings: dict[str, Any] = {"rows": 100_000, "count": 5_000, **more}
+    return _task(name, f"mteb/{repository}", LABELLED, ("text", "label"), printed, CLASSIFICATION, **settings)
 
 
 def _clustering(source: str, kind: str = "") -> DataSet:
@@ -49,8 +49,8 @@ def _reranking(name: str, repository: str, printed: str) -> DataSet:
 
 
 def _similarity(name: str, repository: str, printed: str, config: str | None = None) -> DataSet:
-    columns, held = ("sentence1", "sentence2", "score"), {"config": config, "count": 10_000}
-    return _task(name, f"mteb/{repository}", SIMILARITY, columns, printed, STS, **held)
+    columns, settings = ("sentence1", "sentence2", "score"), {"config": config, "count": 10_000}
+    return _task(name, f"mteb/{repository}", SIMILARITY, columns, printed, STS, **settings)
 
 
 def _search(name: str, printed: str) -> DataSet:

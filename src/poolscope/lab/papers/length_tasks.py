@@ -101,14 +101,14 @@ def query_and_document_grid(material: Material) -> Outcome:
     sides = {tau: _encoded(material.model(), task, tau) for tau in TAUS}
     plain = task.score(*sides[1.0]).scores
     rows = []
-    for asked in TAUS:
-        for read in TAUS:
-            scores = task.score(sides[asked][0], sides[read][1]).scores
+    for query_tau in TAUS:
+        for document_tau in TAUS:
+            scores = task.score(sides[query_tau][0], sides[document_tau][1]).scores
             change = compare_scores(plain, scores)
             rows.append(
                 {
-                    "query_tau": asked,
-                    "document_tau": read,
+                    "query_tau": query_tau,
+                    "document_tau": document_tau,
                     "ndcg": float(scores.mean()),
                     "change": Estimate(change.mean, change.interval),
                     "relative": 100 * (float(scores.mean()) / max(float(plain.mean()), 1e-12) - 1),
@@ -153,13 +153,13 @@ def alignment_and_uniformity(material: Material) -> Outcome:
     queries, documents = (
         unit_rows(side, "vectors").astype(np.float64) for side in _encoded(material.model(), task, tau_of(material))
     )
-    asked, answered = task.relevant[:, 0], task.relevant[:, 1]
+    of_query, of_text = task.relevant[:, 0], task.relevant[:, 1]
     lengths = np.array([len(text) for text in task.documents])
     long = lengths > np.median(lengths)
     rows: list[Row] = []
     for name, member in (("all", np.ones(len(lengths), dtype=bool)), ("short", ~long), ("long", long)):
-        own = member[answered]
-        squared = ((queries[asked[own]] - documents[answered[own]]) ** 2).sum(axis=1)
+        own = member[of_text]
+        squared = ((queries[of_query[own]] - documents[of_text[own]]) ** 2).sum(axis=1)
         i, j = np.triu_indices(int(member.sum()), 1)
         apart = 2 - 2 * (documents[member] @ documents[member].T)[i, j]
         if len(squared) and len(apart):

@@ -18,10 +18,10 @@ def spread_positions(encoder: TokenEncoder, factor: int) -> None:
     stands beside it in a batch.
     """
     for model in attention_of(encoder):
-        held = getattr(model.config, "max_position_embeddings", 0)
-        if held < factor * (SHORT - 1) + 1:
+        places = getattr(model.config, "max_position_embeddings", 0)
+        if places < factor * (SHORT - 1) + 1:
             raise ModelError(
-                f"{encoder.card.name}: it has {held} positions, and {SHORT} tokens at every {factor}th need "
+                f"{encoder.card.name}: it has {places} positions, and {SHORT} tokens at every {factor}th need "
                 f"{factor * (SHORT - 1) + 1}. Name the published model."
             )
         model.register_forward_pre_hook(_with_positions(factor), with_kwargs=True)

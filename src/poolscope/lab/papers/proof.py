@@ -38,10 +38,10 @@ LINKS = ("Eq 17", "Eq 18", "Eq 19–20", "Eq 21–22")
 def _attention(material: Material) -> list[Array]:
     """The attention of the last layer (heads × n × n) of every text with two tokens or more."""
     texts = texts_of(material).texts[:_TEXTS]
-    held = []
+    matrices = []
     for batch in capture(material.model(), texts, layers=[-1]):
-        held += [np.asarray(text.layers[0].A, dtype=np.float64) for text in batch.texts()]
-    return [A / A.sum(axis=2, keepdims=True) for A in held if A.shape[-1] > 1]  # rows of float32 sum to 1 roughly
+        matrices += [np.asarray(text.layers[0].A, dtype=np.float64) for text in batch.texts()]
+    return [A / A.sum(axis=2, keepdims=True) for A in matrices if A.shape[-1] > 1]  # rows of float32 sum to 1 roughly
 
 
 def repeated(A: Array, z: Array) -> Array:
@@ -127,16 +127,16 @@ def theorem_3(material: Material) -> Outcome:
     holds = [left <= right * (1 + _ROUNDING) for left, right in sides]
     rows: list[Row] = []
     unbroken = np.ones(len(values["sigma_a"]), dtype=bool)
-    for name, (left, right), held in zip(LINKS, sides, holds, strict=True):
+    for name, (left, right), link_holds in zip(LINKS, sides, holds, strict=True):
         rows.append(
             {
                 "link": name,
-                "holds": float(held.mean()),
+                "holds": float(link_holds.mean()),
                 "slack": float(np.log(right / left).mean()),
-                "breaks_first": float((unbroken & ~held).mean()),
+                "breaks_first": float((unbroken & ~link_holds).mean()),
             }
         )
-        unbroken &= held
+        unbroken &= link_holds
     whole = values["sigma_a"] <= values["eq_22"] * (1 + _ROUNDING)
     end = np.log(values["eq_22"] / values["sigma_a"])
     rows.append({"link": "Eq 15, the whole", "holds": float(whole.mean()), "slack": float(end.mean())})

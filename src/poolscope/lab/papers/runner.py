@@ -116,8 +116,8 @@ class Runner:
         for cell in ordered:
             if reason := self._missing(cell):
                 reasons[cell] = reason
-            elif (kept := self.kept(cell)) is not None:
-                done[cell] = kept
+            elif (stored := self.stored_outcome(cell)) is not None:
+                done[cell] = stored
             else:
                 open_cells.append(cell)
         self._announce(len(ordered), len(done), len(open_cells), reasons)
@@ -135,12 +135,12 @@ class Runner:
         self._encoder = None
         return done, reasons
 
-    def _announce(self, total: int, kept: int, left: int, reasons: Mapping[Cell, str]) -> None:
+    def _announce(self, total: int, stored: int, left: int, reasons: Mapping[Cell, str]) -> None:
         if reasons:
             out = hub_out_of_reach()
             why = "" if out is None else f" The hub cannot be asked: {out}."
             self.say(f"{len(reasons)} of {total} cells need what is not here.{why}")
-        self.say(f"{total} cells: {kept} kept, {left} to measure.")
+        self.say(f"{total} cells: {stored} kept, {left} to measure.")
 
     def _left(self, cells: Sequence[Cell]) -> str:
         """How long the cells from here on will take, by what cells of their kind took in this run."""
@@ -225,7 +225,7 @@ class Runner:
         digest = digest_of(json.dumps(self._identity(cell), sort_keys=True).encode(), size=6)
         return f"{CELLS}/{words[:80]}-{digest}"
 
-    def kept(self, cell: Cell) -> Outcome | None:
+    def stored_outcome(self, cell: Cell) -> Outcome | None:
         """Outcome of an earlier run; a torn or damaged file counts as absent."""
         file = self.file_of(cell)
         path, again = self.folder.path / f"{file}.json", "It is measured again."

@@ -181,17 +181,17 @@ class DataSet:
         )
         split = self.split if self.config is None else "qrels"
         corpus = dict(map(_titled, self._stream(configs[0], "corpus", names.corpus)))
-        asked = dict(self._stream(configs[1], "queries", names.queries))
+        words = dict(self._stream(configs[1], "queries", names.queries))
         judged = [
             (query, document, float(grade[0]) if grade else 1.0)
             for query, document, *grade in self._stream(configs[2], split, names.judged)
-            if query in asked and document in corpus
+            if query in words and document in corpus
         ]
         judged = [row for row in judged if row[2] > 0]
         places = {name: place for place, name in enumerate(corpus)}
         queries = {name: place for place, name in enumerate(dict.fromkeys(query for query, _, _ in judged))}
         task = RetrievalTask(
-            [asked[name] for name in queries],
+            [words[name] for name in queries],
             list(corpus.values()),
             np.array([(queries[query], places[document]) for query, document, _ in judged], dtype=np.int64),
             grades=np.array([grade for _, _, grade in judged]),
@@ -214,11 +214,12 @@ class DataSet:
         """Columns by this source's names: the hub's, or the usual ones if the file has those."""
         if source is None:
             return self.columns
-        held = open_table(source).kinds
+        kinds = open_table(source).kinds
         named = tuple(
-            next((name for name in (column, *_ALSO.get(column, ())) if name in held), column) for column in self.columns
+            next((name for name in (column, *_ALSO.get(column, ())) if name in kinds), column)
+            for column in self.columns
         )
-        if missing := [name for name in named if name not in held]:
+        if missing := [name for name in named if name not in kinds]:
             raise InputError(
                 f"{source}: there is no column {missing[0]!r}; needed for {self.name}: {', '.join(self.columns)}. "
                 f"Name a table with these columns."
@@ -305,8 +306,8 @@ class Places:
             return Found(name, str(own), advice=checkpoint.advice)
         if not checkpoint.hub:
             return Found(name, None, missing=f"not reachable: name a source of {name}")
-        if (kept := _cached(checkpoint.hub)) is not None:
-            return Found(name, kept, advice=checkpoint.advice)
+        if (cached := _cached(checkpoint.hub)) is not None:
+            return Found(name, cached, advice=checkpoint.advice)
         if (reason := hub_out_of_reach()) is None:
             return Found(name, checkpoint.hub, advice=checkpoint.advice)
         return Found(name, None, missing=_fetch(checkpoint.hub, checkpoint.address, own), advice=reason)

@@ -194,9 +194,9 @@ def _as_clouds(model: Any, layers: Sequence[int] | None) -> dict[int, TokenCloud
 def from_store(store: Store, layers: Sequence[int] | None) -> dict[int, TokenClouds]:
     """The clouds of a store by layer number; None: of all its layers."""
     depth, name = store.manifest.model.get("layers"), str(store.folder)
-    held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
-    wanted = held if layers is None else check_layers(layers, depth, name=name).values()
-    return {number: store.clouds(held.get(number, number)) for number in sorted(wanted)}
+    stored_keys = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
+    wanted = stored_keys if layers is None else check_layers(layers, depth, name=name).values()
+    return {number: store.clouds(stored_keys.get(number, number)) for number in sorted(wanted)}
 
 
 def token_moments(shard: TokenClouds, *, max_types: int = MAX_TYPES) -> TokenMoments:
@@ -367,10 +367,10 @@ def count_first(encoder: Any, texts: Any, vocabulary: Vocabulary | None, most: i
     def ids() -> Iterator[Index]:
         for start in range(0, len(checked), SHARD_TEXTS):
             plan = encoder.plan(checked[start : start + SHARD_TEXTS])
-            kept = np.ones(len(plan.tokens.ids), bool)
+            counted = np.ones(len(plan.tokens.ids), bool)
             for position in range(plan.skip):  # the tokens of a prompt, which are left out of the clouds
-                kept[plan.tokens.offsets[:-1] + position] = False
-            yield plan.tokens.ids[kept]
+                counted[plan.tokens.offsets[:-1] + position] = False
+            yield plan.tokens.ids[counted]
 
     return most_frequent(ids(), vocabulary.special_ids, most)
 

@@ -76,8 +76,10 @@ class TextSample:
         for mark, start, stop in zip(marks, (ends - lengths).tolist(), ends.tolist(), strict=True):
             if self._wants(mark):
                 part = keys[start:stop]
-                kept = part >= 0
-                self.add(mark, SampledText(1, part[kept], {layer: m[start:stop][kept] for layer, m in rows.items()}))
+                grouped = part >= 0
+                self.add(
+                    mark, SampledText(1, part[grouped], {layer: m[start:stop][grouped] for layer, m in rows.items()})
+                )
 
     def add(self, mark: int, text: SampledText) -> None:
         """Take in one text if its mark is among the smallest, and drop what is no longer."""
@@ -137,14 +139,13 @@ class KeyTable:
     slots: Index = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
-    def kept(self) -> NDArray[np.bool_]:
+    def grouped(self) -> NDArray[np.bool_]:
         """Which keys have a group of their own."""
-        kept: NDArray[np.bool_] = self.slots != POOLED
-        return kept
+        return np.asarray(self.slots != POOLED)
 
     def ranked(self) -> Index:
         """Places of the kept keys that are not special, most tokens first (of equal counts the smaller key)."""
-        places = np.flatnonzero(self.kept & (self.keys >= 0))
+        places = np.flatnonzero(self.grouped & (self.keys >= 0))
         return places[np.argsort(-self.counts[places], kind="stable")]
 
     def find(self, keys: Index) -> tuple[Index, NDArray[np.bool_]]:
@@ -245,7 +246,7 @@ class TokenMoments:
 
     def _add_piece(self, grouping: Grouping, rows: Mapping[int, NDArray[Any]]) -> None:
         slots = self.table.add(grouping.keys, grouping.sizes, allowed=self.allowed)
-        kept = slots != POOLED
+        grouped = slots != POOLED
         for layer, matrix in rows.items():
             state = self.layers[layer]
             try:
@@ -253,8 +254,8 @@ class TokenMoments:
             except DegenerateCloudError as error:
                 raise DegenerateCloudError(f"layer {layer}: {error}") from error
             state.groups.grow(int(self.table.slots.max(initial=POOLED)) + 1)
-            state.groups.merge(slots[kept], moments if kept.all() else moments.select(kept))
-            state.to_pool(moments.select(~kept))
+            state.groups.merge(slots[grouped], moments if grouped.all() else moments.select(grouped))
+            state.to_pool(moments.select(~grouped))
             state.directions.add(directions)
 
     def _keep_most_frequent(self) -> None:
@@ -262,9 +263,9 @@ class TokenMoments:
         rare = table.ranked()[self.max_types :]
         demoted = table.slots[rare]
         table.slots[rare] = POOLED
-        kept = np.flatnonzero(table.kept)
-        remaining = table.slots[kept]
-        table.slots[kept] = np.arange(len(kept))
+        frequent = np.flatnonzero(table.grouped)
+        remaining = table.slots[frequent]
+        table.slots[frequent] = np.arange(len(frequent))
         for state in self.layers.values():
             state.to_pool(state.groups.select(demoted))
             state.groups = state.groups.select(remaining)
@@ -300,10 +301,10 @@ class TokenMoments:
         result.layers = {layer: LayerMoments.empty(dimension) for layer, dimension in dimensions.items()}
         for part in (self, other):
             place, _ = result.table.find(part.table.keys)
-            own, slots = part.table.kept, result.table.slots[place]
+            own, slots = part.table.grouped, result.table.slots[place]
             for layer, state in part.layers.items():
                 merged = result.layers[layer]
-                merged.groups.grow(int(result.table.kept.sum()))
+                merged.groups.grow(int(result.table.grouped.sum()))
                 stays, leaves = own & (slots != POOLED), own & (slots == POOLED)
                 merged.groups.merge(slots[stays], state.groups.select(part.table.slots[stays]))
                 merged.to_pool(state.groups.select(part.table.slots[leaves]))
@@ -315,12 +316,12 @@ class TokenMoments:
 def _joined(first: KeyTable, second: KeyTable) -> KeyTable:
     """All keys of both; kept are those that no side has in its pool."""
     keys = np.union1d(first.keys, second.keys)
-    counts, kept = np.zeros(len(keys), np.int64), np.full(len(keys), True)
+    counts, grouped = np.zeros(len(keys), np.int64), np.full(len(keys), True)
     for table in (first, second):
         place = np.searchsorted(keys, table.keys)
         counts[place] += table.counts
-        kept[place] &= table.kept
-    return KeyTable(keys, counts, np.where(kept, np.cumsum(kept) - 1, POOLED))
+        grouped[place] &= table.grouped
+    return KeyTable(keys, counts, np.where(grouped, np.cumsum(grouped) - 1, POOLED))
 
 
 def _renumbered(moments: TokenMoments, names: Mapping[int, str]) -> TokenMoments:
@@ -367,7 +368,7 @@ def save_state(moments: TokenMoments, path: str | os.PathLike[str]) -> None:
     arrays["sample.copies"] = np.array([text.copies for _, text in sample], np.int64)
     arrays["sample.lengths"] = np.array([len(text.keys) for _, text in sample], np.int64)
     arrays["sample.keys"] = np.concatenate([np.zeros(0, np.int64), *(text.keys for _, text in sample)])
-    used = int(moments.table.kept.sum())
+    used = int(moments.table.grouped.sum())
     for layer, state in moments.layers.items():
         arrays[f"{layer}.direction"] = state.directions.total
         if sample:

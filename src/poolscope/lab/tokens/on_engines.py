@@ -68,10 +68,10 @@ def _counting_tokens(
     store, known = Store.open(folder), as_vocabulary(vocabulary)
     cuts, labels = spans(store.manifest.shard_sizes), store.labels if by_label else None
     depth, name = store.manifest.model.get("layers"), str(store.folder)
-    held = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
+    stored_keys = {number: key for key, number in check_layers(store.manifest.keys, depth, name=name).items()}
 
     def counted(shard: int) -> TokenMoments:
-        parts = {number: store.shard(shard, held.get(number, number)) for number in layers}
+        parts = {number: store.shard(shard, stored_keys.get(number, number)) for number in layers}
         clouds = {number: part for number, part in parts.items() if isinstance(part, TokenClouds)}
         if len(clouds) < len(parts):
             raise InputError(f"{store.folder}: keeps vectors, and statistics of tokens need tokens. Encode with them.")

@@ -394,7 +394,7 @@ _Panel = tuple[str, Callable[[Any, Mapping[str, int]], None] | None]
 def _point_panels(results: Sequence[TokenStatistics], numbers: Sequence[int] | None) -> list[_Panel]:
     panels: list[_Panel] = []
     for result in results:
-        for layer in _shown(_asked(result, numbers), of_several=len(results) > 1):
+        for layer in _shown(_layers_named(result, numbers), of_several=len(results) > 1):
             name = {0: "layer 0 (embeddings)", -1: "last layer"}.get(layer.layer, f"layer {layer.layer}")
             title = name if len(results) == 1 else f"{short_name(result.model)}, {name}"
             panels.append((title, partial(_add_points, result=result, layer=layer)))
@@ -402,7 +402,7 @@ def _point_panels(results: Sequence[TokenStatistics], numbers: Sequence[int] | N
     return panels
 
 
-def _asked(result: TokenStatistics, numbers: Sequence[int] | None) -> Sequence[LayerTokens]:
+def _layers_named(result: TokenStatistics, numbers: Sequence[int] | None) -> Sequence[LayerTokens]:
     return result.layers if numbers is None else tuple(result[number] for number in numbers)
 
 
@@ -417,7 +417,7 @@ def _left_out(results: Sequence[TokenStatistics], numbers: Sequence[int] | None)
     """What the panels of M against V do not show, in one line; empty where they show everything."""
     parts = []
     for result in results:
-        layers = _asked(result, numbers)
+        layers = _layers_named(result, numbers)
         shown = len(_shown(layers, of_several=len(results) > 1))
         missing = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
         if result.coverage.counted > _MOST_POINTS:

@@ -51,25 +51,25 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
             f"{moments.texts} texts gave no ordinary token, only special ones; there is nothing to measure."
         )
     ranked = table.ranked()
-    kept, rare = ranked[: moments.max_types], ranked[moments.max_types :]
+    frequent, rare = ranked[: moments.max_types], ranked[moments.max_types :]
     special = np.flatnonzero(table.keys < 0)
     special = special[np.argsort(-table.counts[special], kind="stable")]
-    counted = int((table.counts[kept] >= min_count).sum())  # the kept ones are in the order of their counts
-    repeated = int((table.counts[kept] >= max(min_count, 2)).sum())
+    counted = int((table.counts[frequent] >= min_count).sum())  # the kept ones are in the order of their counts
+    repeated = int((table.counts[frequent] >= max(min_count, 2)).sum())
     answers, unit = _population(moments), f"{moments.source['grouping']}s"
     bootstraps = [ItemBootstrap(number, answers=answers, unit=unit, seed=seed) for number in (counted, repeated)]
-    jackknife = TextJackknife(moments, kept)
-    slots = [table.slots[part] for part in (kept, rare, special)]
+    jackknife = TextJackknife(moments, frequent)
+    slots = [table.slots[part] for part in (frequent, rare, special)]
     settings = {"min_count": min_count, "max_types": moments.max_types, "seed": seed}
     return TokenStatistics(
         grouping=str(moments.source["grouping"]),
         min_count=min_count,
-        types=_names(moments, kept),
+        types=_names(moments, frequent),
         special=_names(moments, special),
         layers=tuple(
             _layer(number, moments.layers[number], slots, bootstraps, jackknife) for number in sorted(moments.layers)
         ),
-        coverage=_coverage(moments, kept, counted),
+        coverage=_coverage(moments, frequent, counted),
         provenance=_provenance(moments, settings),
         moments=moments,
     )
@@ -127,18 +127,18 @@ def _columns(groups: GroupedMoments) -> GroupColumns:
     return GroupColumns(groups.mean_squares, groups.norms_of_means, groups.variances)
 
 
-def _coverage(moments: TokenMoments, kept: Index, counted: int) -> Coverage:
+def _coverage(moments: TokenMoments, frequent: Index, counted: int) -> Coverage:
     table = moments.table
     ordinary = table.keys >= 0
     pooled = ordinary.copy()
-    pooled[kept] = False
-    rarest = table.counts[kept].min(initial=np.iinfo(np.int64).max)
+    pooled[frequent] = False
+    rarest = table.counts[frequent].min(initial=np.iinfo(np.int64).max)
     return Coverage(
         texts=moments.texts,
         tokens=moments.tokens,
         special_tokens=int(table.counts[~ordinary].sum()),
         groups=int(ordinary.sum()),
-        kept=len(kept),
+        kept=len(frequent),
         counted=counted,
         pooled_tokens=int(table.counts[pooled].sum()),
         missed=int((table.counts[pooled] > rarest).sum()),
@@ -167,15 +167,15 @@ def _provenance(moments: TokenMoments, settings: dict[str, Any]) -> dict[str, An
 
 
 class TextJackknife:
-    """The sampled texts of token moments, with the cluster of each token: `kept` keys have their own, the rest is one.
+    """The sampled texts of token moments, with the cluster of each token: one for each `frequent` key, one for the rest.
 
-    `kept` are places in the table of the moments; the clusters are in their order, the one of the rest behind them.
+    `frequent` are places in the table of the moments; the clusters are in their order, the one of the rest behind them.
     """
 
-    def __init__(self, moments: TokenMoments, kept: Index) -> None:
+    def __init__(self, moments: TokenMoments, frequent: Index) -> None:
         table = moments.table
-        cluster = np.full(len(table.keys), len(kept))
-        cluster[kept] = np.arange(len(kept))
+        cluster = np.full(len(table.keys), len(frequent))
+        cluster[frequent] = np.arange(len(frequent))
         self._texts = [text for _, text in moments.sample.items()]
         self._copies = np.array([text.copies for text in self._texts], np.int64)
         self._members = [cluster[table.find(text.keys)[0]] for text in self._texts]

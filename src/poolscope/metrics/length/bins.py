@@ -81,9 +81,9 @@ def length_bins(lengths: Index, bins: int | Sequence[float] | None = None, *, mi
         bins = _QUANTILE_BINS
     edges, kind = _edges(lengths, bins)
     counts = np.histogram(lengths, edges)[0]
-    kept, merged = _merge(edges, counts, min_texts)
-    of = np.minimum(np.searchsorted(kept, lengths, side="right") - 1, len(kept) - 2)
-    return LengthBins(tuple(kept), of, np.bincount(of, minlength=len(kept) - 1), merged, kind)
+    joined_edges, merged = _merge(edges, counts, min_texts)
+    of = np.minimum(np.searchsorted(joined_edges, lengths, side="right") - 1, len(joined_edges) - 2)
+    return LengthBins(tuple(joined_edges), of, np.bincount(of, minlength=len(joined_edges) - 1), merged, kind)
 
 
 def narrow_edges(lengths: Index, counts: Index, *, min_texts: int = MIN_TEXTS) -> list[float]:
@@ -98,15 +98,15 @@ def narrow_edges(lengths: Index, counts: Index, *, min_texts: int = MIN_TEXTS) -
     [3.0, 5.0, 12.0, 13.0]
     """
     least = max(whole_number(min_texts, "min_texts"), -(-int(counts.sum()) // _MOST_BINS))
-    starts, held = [float(lengths[0])], [0]
+    starts, sizes = [float(lengths[0])], [0]
     for length, count in zip(lengths.tolist(), counts.tolist(), strict=True):
-        if held[-1] >= least:
-            starts, held = [*starts, float(length)], [*held, 0]
+        if sizes[-1] >= least:
+            starts, sizes = [*starts, float(length)], [*sizes, 0]
         elif count >= least and len(starts) > 1:
-            held[-2:] = [held[-2] + held[-1], 0]  # what is not enough for a bin joins the one before
+            sizes[-2:] = [sizes[-2] + sizes[-1], 0]  # what is not enough for a bin joins the one before
             starts[-1] = float(length)
-        held[-1] += count
-    if held[-1] < least and len(starts) > 1:
+        sizes[-1] += count
+    if sizes[-1] < least and len(starts) > 1:
         del starts[-1]
     return [*starts, float(lengths[-1]) + 1]
 
@@ -120,9 +120,9 @@ def histogram_bins(histogram: Index, bins: Sequence[float] | None = None, *, min
     present = np.flatnonzero(histogram)
     edges, kind = _edges(present[[0, -1]], bins)
     counts = np.histogram(np.arange(len(histogram)), edges, weights=histogram)[0].astype(np.int64)
-    kept, merged = _merge(edges, counts, min_texts)
-    counts = np.histogram(np.arange(len(histogram)), kept, weights=histogram)[0].astype(np.int64)
-    return LengthBins(tuple(kept), np.zeros(0, dtype=np.int64), counts, merged, kind)
+    joined_edges, merged = _merge(edges, counts, min_texts)
+    counts = np.histogram(np.arange(len(histogram)), joined_edges, weights=histogram)[0].astype(np.int64)
+    return LengthBins(tuple(joined_edges), np.zeros(0, dtype=np.int64), counts, merged, kind)
 
 
 def _edges(lengths: Index, bins: int | Sequence[float] | None) -> tuple[list[float], str]:
@@ -169,20 +169,20 @@ def _width(longest: float) -> int:
 
 def _merge(edges: Sequence[float], counts: Index, min_texts: int) -> tuple[list[float], tuple[str, ...]]:
     """The edges that remain, and in words what was joined."""
-    kept, held = [edges[0]], 0
+    joined_edges, size = [edges[0]], 0
     for high, count in zip(edges[1:], counts, strict=True):
-        held += int(count)
-        if held >= min_texts:
-            kept.append(high)
-            held = 0
-    if kept[-1] != edges[-1]:  # what is left at the end joins the bin before it
-        kept = [*(kept[:-1] if len(kept) > 1 else kept), edges[-1]]
+        size += int(count)
+        if size >= min_texts:
+            joined_edges.append(high)
+            size = 0
+    if joined_edges[-1] != edges[-1]:  # what is left at the end joins the bin before it
+        joined_edges = [*(joined_edges[:-1] if len(joined_edges) > 1 else joined_edges), edges[-1]]
     merged = []
-    for low, high in pairwise(kept):
+    for low, high in pairwise(joined_edges):
         parts = [_label(a, b) for a, b in pairwise(edges) if low <= a and b <= high]
         if len(parts) > 1:
             merged.append(f"{', '.join(parts)} → {_label(low, high)}")
-    return kept, tuple(merged)
+    return joined_edges, tuple(merged)
 
 
 def _label(low: float, high: float) -> str:
@@ -429,21 +429,21 @@ def labels_by_length(
         return_inverse=True,
         return_counts=True,
     )
-    kept = (counts[numbers] >= FOLDS) & ~missing
-    frequent = len(np.unique(numbers[kept]))
+    usable = (counts[numbers] >= FOLDS) & ~missing
+    frequent = len(np.unique(numbers[usable]))
     if frequent < 2:
         raise InputError(
             f"labels: received {len(names)} different ones, of which {frequent} have {FOLDS} texts or more; at "
             f"least two are needed. Use coarser labels, or more texts."
         )
-    units, counted, numbers = units[kept], counted[kept], numbers[kept]
+    units, counted, numbers = units[usable], counted[usable], numbers[usable]
     kinds, numbers = np.unique(numbers, return_inverse=True)  # numbered anew: what was left out has no number
     # Numbers of size 1, so that the regularisation is the same for every d; two labels share one vector of weights.
     scaled = units * np.sqrt(units.shape[1])
     strength = 0.5 if len(kinds) == 2 else 1.0
     predicted = predict_unseen(scaled, numbers, folds=FOLDS, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
     right = (predicted.labels == numbers).astype(np.float64)
-    units = chosen_units(len(kept), groups).of[kept]
+    units = chosen_units(len(usable), groups).of[usable]
     entropy = -(predicted.shares * np.log2(np.maximum(predicted.shares, 1e-300))).sum(axis=1)
     by_bin = length_bins(counted, bins, min_texts=min_texts)
     first = numbers == np.bincount(numbers).argmax()
@@ -457,7 +457,7 @@ def labels_by_length(
     single, shortest, longest = len(by_bin) == 1, by_bin.of == 0, by_bin.of == len(by_bin) - 1
     sides = [None if groups is None else units[side] for side in (longest, shortest)]
     notes = [*by_bin.notes()]
-    if rare := int((~kept & ~missing).sum()):
+    if rare := int((~usable & ~missing).sum()):
         notes.append(f"{rare:,} texts have a label with fewer than {FOLDS} texts and were left out.")
     if missing.any():
         notes.append(f"{missing.sum():,} texts have no label and were left out.")
@@ -466,7 +466,7 @@ def labels_by_length(
     return LengthLabels(
         texts=len(units),
         labels=len(kinds),
-        dropped=int((~kept).sum()),
+        dropped=int((~usable).sum()),
         folds=FOLDS,
         accuracy=share_estimate(right, units=units, each="texts"),
         bins=tuple(rows),

@@ -431,13 +431,13 @@ def position_probe(
     questions = asking.content([pairs.queries[q] for q, _ in usable])
     questions = [row[: (asking.limit or len(row)) - asking.added] for row in questions]
     units = unit_rows(asking.encode(questions, progress=progress), "queries").astype(np.float64)
-    held = [
+    with_answers = [
         _inserted(filler, documents[d][:size], place)
         for place in positions
         for filler, (_, d) in zip(fillers, usable, strict=True)
     ]
     # All at once: batches of equal length, and no core waits between the places.
-    encoded = unit_rows(inputs.encode([*fillers, *held], progress=progress), "documents").astype(np.float64)
+    encoded = unit_rows(inputs.encode([*fillers, *with_answers], progress=progress), "documents").astype(np.float64)
     foils, *placed = np.split(encoded, len(positions) + 1)
     names = None if groups is None else [checked_groups(groups, len(documents))[d] for _, d in usable]
     chosen = chosen_units(len(usable), names, each="queries")
@@ -486,14 +486,14 @@ def _filler(
     """So many tokens of documents that are not relevant, in this order, and the documents they come from."""
     parts: list[Ids] = []
     used: set[int] = set()
-    held = 0
+    length = 0
     for other in order.tolist():
-        if held >= size:
+        if length >= size:
             break
         if other not in relevant:
             parts.append(documents[other])
             used.add(other)
-            held += len(documents[other])
+            length += len(documents[other])
     return np.concatenate(parts)[:size], used
 
 

@@ -169,8 +169,8 @@ def profile_finish(
     settings: dict[str, Any] = {"bins": None if sums.edges is None else list(sums.edges), "min_texts": min_texts}
     settings |= {"shuffles": shuffles, "neighbours": neighbours, "seed": seed}
     if sums.texts == len(sums.draw):
-        held = sums.draw
-        profile = profile_in_order(held.vectors, held.lengths, held.documents, unit=unit, settings=settings)
+        draw = sums.draw
+        profile = profile_in_order(draw.vectors, draw.lengths, draw.documents, unit=unit, settings=settings)
         return replace(profile, notes=(*sums.notes, *profile.notes), assignment=None)
     bins = histogram_bins(sums.lengths, sums.edges, min_texts=min_texts)
     table = _Table(sums, bins)

@@ -343,7 +343,7 @@ def confusion_of(
 
     `scores` gave the cut-off; None where queries confuse the pairs. `count`: of so many these were drawn.
     """
-    pairs = result.kept()
+    pairs = result.all_pairs()
     texts, places = np.unique(np.stack([pairs.i, pairs.j]), return_inverse=True)
     traces = text_moments(clouds, texts).traces[places.reshape(2, -1)].sum(axis=0)
     named = {"kind": result.kind, "texts": len(texts), "documents": None, "cut_off": None, "placed": True}

@@ -211,21 +211,23 @@ def measured_pairs(
             tally = tallied(selection, selection.distances(eps=formula.eps), wanted, write, progress)
         else:
             tally = in_parts(selection, wanted)
-    kept, overlap = tally.columns(selection)
+    columns, overlap = tally.columns(selection)
     count = selection.count
     _, mean_distance, covariance_distance = (tally.totals / count).tolist()
     return SocmResult(
         kind=selection.kind,
         count=count,
-        estimate=tally.estimate(selection, kept, units, positive=not formula.eps),
-        corpus_interval=corpus_interval(kept.socm, positive=not formula.eps) if kept is not None and drawn else None,
-        regression=_regression(kept, overlap, corpora) if kept is not None and drawn else None,
+        estimate=tally.estimate(selection, columns, units, positive=not formula.eps),
+        corpus_interval=corpus_interval(columns.socm, positive=not formula.eps)
+        if columns is not None and drawn
+        else None,
+        regression=_regression(columns, overlap, corpora) if columns is not None and drawn else None,
         mean_distance=mean_distance,
         covariance_distance=covariance_distance,
         trace_check=trace_check,
         provenance=origin,
-        pairs=kept,
-        top=tally.worst(kept).described(clouds, right),
+        pairs=columns,
+        top=tally.worst(columns).described(clouds, right),
         distribution=tally.distribution,
         left=clouds,
         right=right,

@@ -293,11 +293,11 @@ def project_pair(
     left, right = (_flat(part) for part in np.split(points, [len(clouds[0])]))
     signs = np.where(left.mean + right.mean < 0, -1.0, 1.0)
     left, right = (_flat(cloud.points * signs) for cloud in (left, right))
-    kept = float((points**2).sum() / (tokens**2).sum())
+    in_plane = float((points**2).sum() / (tokens**2).sum())
     traces = float(clouds[0].var(axis=0).sum()), float(clouds[1].var(axis=0).sum())
     known = distances.provenance if origin is None else origin
     return PairProjection(
-        left=left, right=right, kept=kept, distances=distances, traces=traces, texts=texts, provenance=known
+        left=left, right=right, kept=in_plane, distances=distances, traces=traces, texts=texts, provenance=known
     )
 
 

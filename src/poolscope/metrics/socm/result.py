@@ -283,8 +283,8 @@ class SocmResult(Result):
 
     def shown_table(self) -> pa.Table:
         """The worst pairs with their texts, the worst first."""
-        kept = len(self.top) if self.pairs is None else min(len(self.pairs), self.shown_rows)
-        return pa.Table.from_pylist([plain(pair) for pair in self.worst(kept)]) if kept else self.to_table()
+        shown = len(self.top) if self.pairs is None else min(len(self.pairs), self.shown_rows)
+        return pa.Table.from_pylist([plain(pair) for pair in self.worst(shown)]) if shown else self.to_table()
 
     def quantile(self, q: float) -> float:
         """The value below which a share q of the pairs lies."""
@@ -329,7 +329,7 @@ class SocmResult(Result):
             return self.pairs if k is None else self.pairs.ranked(k)
         return PairColumns.of(self.top[:k])
 
-    def kept(self) -> PairColumns:
+    def all_pairs(self) -> PairColumns:
         """The columns of all pairs; refused where they were too many to keep."""
         if self.pairs is None:
             raise InputError(
@@ -340,7 +340,7 @@ class SocmResult(Result):
 
     def to_table(self) -> pa.Table:
         """All pairs as an Arrow table with columns i, j, d_mu, d_sigma, socm, and the provenance as metadata."""
-        return with_provenance(self.kept().to_table(), self.provenance)
+        return with_provenance(self.all_pairs().to_table(), self.provenance)
 
     def derived(self) -> dict[str, Any]:
         """Mean and interval by their own names, quantiles and histogram, where the values are still there."""

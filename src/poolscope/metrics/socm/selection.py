@@ -250,7 +250,7 @@ class TallyOptions:
 
 @dataclass(eq=False)
 class PairTally:
-    """Sums, sums by text, and either the values themselves (`kept`, in pieces) or their histogram and the worst.
+    """Sums, sums by text, and either the values themselves (`pieces`) or their histogram and the worst.
 
     `totals` are those of SOCM, d_μ and d_Σ, and `inside` the sums of SOCM over the pairs within each unit.
     """
@@ -260,7 +260,7 @@ class PairTally:
     units: Units | None
     inside: Array
     distribution: LogHistogram | None = None
-    kept: list[tuple[Index, Array]] = field(default_factory=list)
+    pieces: list[tuple[Index, Array]] = field(default_factory=list)
     totals: Array = field(default_factory=lambda: np.zeros(3))
 
     @classmethod
@@ -287,7 +287,7 @@ class PairTally:
             within = own == self.units.of[columns.j]
             self.inside += np.bincount(own[within], columns.socm[within], len(self.inside))
         if self.distribution is None:
-            self.kept.append((numbers, np.stack([*distances, columns.socm, overlap])))
+            self.pieces.append((numbers, np.stack([*distances, columns.socm, overlap])))
         else:
             self.distribution.add(columns.socm)
             self.largest.add(columns.socm, columns.i, columns.j, *distances)
@@ -297,7 +297,7 @@ class PairTally:
         for mine, theirs in zip(self.sums, other.sums, strict=True):
             mine += theirs
         self.inside += other.inside
-        self.kept += other.kept
+        self.pieces += other.pieces
         if self.distribution is not None and other.distribution is not None:
             self.distribution.counts[:] += other.distribution.counts
         if other.largest.columns:
@@ -310,27 +310,27 @@ class PairTally:
         if self.distribution is not None:
             return None, np.empty(0)
         values = np.empty((4, selection.count))
-        while self.kept:  # what was copied is let go of: the values of many pairs are not held twice
-            numbers, piece = self.kept.pop()
+        while self.pieces:  # what was copied is let go of: the values of many pairs are not held twice
+            numbers, piece = self.pieces.pop()
             values[:, numbers] = piece
         return PairColumns(*selection.indices(), *values[:3]), values[3]
 
-    def worst(self, kept: PairColumns | None) -> PairColumns:
+    def worst(self, columns: PairColumns | None) -> PairColumns:
         """The worst pairs."""
-        return self.largest.pairs() if kept is None else kept.ranked(self.largest.size)
+        return self.largest.pairs() if columns is None else columns.ranked(self.largest.size)
 
     def estimate(
-        self, selection: PairSelection, kept: PairColumns | None, units: Units | None = None, *, positive: bool
+        self, selection: PairSelection, columns: PairColumns | None, units: Units | None = None, *, positive: bool
     ) -> Estimate:
         """The mean for the population of texts: by jackknife over all pairs, by clusters over a list of pairs.
 
         `units`: what the texts of one corpus are counted by; None: each by itself.
         """
         mean, crossed = float(self.totals[0]) / selection.count, selection.left is not selection.right
-        if isinstance(selection, ListedPairs) and kept is not None:
-            ends = (kept.i, kept.j) if units is None else (units.of[kept.i], units.of[kept.j])
+        if isinstance(selection, ListedPairs) and columns is not None:
+            ends = (columns.i, columns.j) if units is None else (units.of[columns.i], units.of[columns.j])
             name = "texts" if units is None else units.name
-            interval = dyadic_interval(kept.socm, *ends, crossed=crossed, positive=positive, unit=name)
+            interval = dyadic_interval(columns.socm, *ends, crossed=crossed, positive=positive, unit=name)
             count = min(map(len, map(np.unique, ends))) if crossed else len(np.unique(np.concatenate(ends)))
             return _with_reason(mean, interval, count, name)
         if not crossed:
@@ -395,15 +395,15 @@ class Pruning:
     """What a search costs and holds; the pairs that it gives are the same.
 
     `rank`: directions of each text that enter the second bound. `seeds`: pairs that set the first threshold, at least;
-    `batch`: pairs evaluated between two looks at it; `held`: candidates held at a time. A chosen pair costs several
-    times as much as one of all pairs, so beyond a share `worthwhile` of candidates all are computed; the pairs of
-    `looked_at` texts tell that before (0: nothing does).
+    `batch`: pairs evaluated between two looks at it; `candidates`: how many are held at a time. A chosen pair costs
+    several times as much as one of all pairs, so beyond a share `worthwhile` of candidates all are computed; the pairs
+    of `looked_at` texts tell that before (0: nothing does).
     """
 
     rank: int = 12
     seeds: int = 1000
     batch: int = 4000
-    held: int = 1_000_000
+    candidates: int = 1_000_000
     worthwhile: float = 0.2
     looked_at: int = 64
 
@@ -491,22 +491,22 @@ class WorstSearch:
             return self._compute_all()
         seeds = self._highest_free_bounds(max(4 * self.largest.size, limits.seeds))
         self._evaluate_pairs(seeds)
-        held = Largest(limits.held)
+        hopeful_pairs = Largest(limits.candidates)
         seen = candidates = 0
         for piece in all_pairs(self._left, self._other, rank=limits.rank):
             bounds = self._bounds(piece)
             numbers = piece.i * len(self._right) + piece.j
             possible = (bounds >= self.largest.threshold) & ~np.isin(numbers, seeds)
-            held.add(bounds[possible], numbers[possible])
+            hopeful_pairs.add(bounds[possible], numbers[possible])
             seen += len(piece)
             candidates += int(possible.sum())
             if candidates > max(limits.worthwhile * seen, 2 * limits.seeds):
                 return self._compute_all()
-            if len(held.values) > limits.held // 2:
-                self._settle(held)
-                held = Largest(limits.held)
+            if len(hopeful_pairs.values) > limits.candidates // 2:
+                self._settle(hopeful_pairs)
+                hopeful_pairs = Largest(limits.candidates)
             self._progress(len(piece))
-        return self._settle(held)
+        return self._settle(hopeful_pairs)
 
     def _promising(self) -> bool:
         """Whether the second bound would prune, by the pairs of a few texts: those of one shape it cannot tell apart.
@@ -521,14 +521,14 @@ class WorstSearch:
         bounds = np.concatenate([self._bounds(piece) for piece in all_pairs(few, rank=self._pruning.rank)])
         return bool((bounds >= highest).mean() <= self._pruning.worthwhile)
 
-    def _settle(self, held: Largest) -> None:
+    def _settle(self, candidates: Largest) -> None:
         """Evaluate candidates from the highest bound down, until the next bound is below the threshold."""
-        for start in range(0, len(held.values), self._pruning.batch):
+        for start in range(0, len(candidates.values), self._pruning.batch):
             batch = slice(start, start + self._pruning.batch)
-            hopeful = held.values[batch] >= self.largest.threshold
+            hopeful = candidates.values[batch] >= self.largest.threshold
             if not hopeful.any():
                 return
-            self._evaluate_pairs(held.columns[0][batch][hopeful])
+            self._evaluate_pairs(candidates.columns[0][batch][hopeful])
 
     def _compute_all(self) -> None:
         self.largest, self.evaluated = Largest(self.largest.size), 0

@@ -261,15 +261,15 @@ class ReducedCache:
         self.orthogonal = orthogonal
         self.bytes = reduced_bytes(clouds)
         self._budget = budget
-        self._kept: dict[int, ReducedText] = {}
+        self._reduced: dict[int, ReducedText] = {}
 
     def fetch(self, texts: Index, pool: Executor) -> dict[int, ReducedText]:
         """Reduced texts by position; those of this call are all there, whatever the budget."""
-        missing = np.array([text for text in texts.tolist() if text not in self._kept], dtype=np.int64)
-        if self.bytes[missing].sum() + self.bytes[list(self._kept)].sum() > self._budget:
-            self._kept = {text: self._kept[text] for text in texts.tolist() if text in self._kept}
-        self._kept.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
-        return self._kept
+        missing = np.array([text for text in texts.tolist() if text not in self._reduced], dtype=np.int64)
+        if self.bytes[missing].sum() + self.bytes[list(self._reduced)].sum() > self._budget:
+            self._reduced = {text: self._reduced[text] for text in texts.tolist() if text in self._reduced}
+        self._reduced.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
+        return self._reduced
 
     def _reduced(self, texts: Index, pool: Executor) -> list[ReducedText]:
         return reduce_texts(self.clouds, texts, pool, direction=self.direction, orthogonal=self.orthogonal)

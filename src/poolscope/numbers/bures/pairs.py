@@ -147,14 +147,14 @@ def limit_cores(count: int) -> None:
         sys.modules["torch"].set_num_threads(count)
 
 
-_KEPT: ContextVar[ThreadPoolExecutor | None] = ContextVar("workers", default=None)
+_THREADS: ContextVar[ThreadPoolExecutor | None] = ContextVar("workers", default=None)
 
 
 @contextmanager
 def workers() -> Iterator[ThreadPoolExecutor]:
     """One thread a core, each with a single-threaded BLAS: blocks in parallel beat parallel products."""
-    if (kept := _KEPT.get()) is not None:
-        yield kept
+    if (threads := _THREADS.get()) is not None:
+        yield threads
         return
     if native.kernel() is None:
         lapack()  # with the BLAS of scipy: what is loaded later would not be limited
@@ -166,11 +166,11 @@ def workers() -> Iterator[ThreadPoolExecutor]:
 def kept_workers() -> Iterator[None]:
     """The same threads for all that is asked for in the context, with the memory that they keep for products."""
     with workers() as pool:
-        token = _KEPT.set(pool)
+        token = _THREADS.set(pool)
         try:
             yield
         finally:
-            _KEPT.reset(token)
+            _THREADS.reset(token)
 
 
 def _in_order(pool: ThreadPoolExecutor, jobs: Iterable[Callable[[], Found]]) -> Iterator[Found]:

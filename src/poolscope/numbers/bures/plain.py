@@ -61,9 +61,9 @@ def norms(
         wanted = np.ones((len(left) - 1, (len(right) - 1) * LANES), dtype=bool)
     if corners is None and ridge is None:
         return _nuclear(products, left, right, wanted)
-    asked = np.asarray(wanted.reshape(len(left) - 1, -1, LANES).any(axis=2))
+    wanted_groups = np.asarray(wanted.reshape(len(left) - 1, -1, LANES).any(axis=2))
     nuclear, squares = np.zeros((2, len(left) - 1, (len(right) - 1) * LANES))
-    for texts, groups in _batches(left, right, asked):
+    for texts, groups in _batches(left, right, wanted_groups):
         stack = _stacked(products, left, right, texts, groups)
         i, lanes = texts[:, None], groups[:, None] * LANES + np.arange(LANES)
         if corners is not None:
@@ -85,13 +85,13 @@ def one_norm(products: NDArray[np.float32], rows: slice, columns: slice, corner:
     return float(np.linalg.svd(matrix, compute_uv=False).sum())
 
 
-def _batches(left: Index, right: Index, asked: NDArray[np.bool_]) -> Iterator[tuple[Index, Index]]:
+def _batches(left: Index, right: Index, wanted: NDArray[np.bool_]) -> Iterator[tuple[Index, Index]]:
     """Positions of left texts and of right groups, pair by pair, so many that their Gram matrices fit the cache."""
-    if not asked.any():
+    if not wanted.any():
         return
     side = int(min(np.diff(left).max(), np.diff(right).max()))
     step = max(4, _CELL // (LANES * max(1, side) ** 2))
-    texts, partners = np.nonzero(asked)
+    texts, partners = np.nonzero(wanted)
     for start in range(0, len(texts), step):
         yield texts[start : start + step], partners[start : start + step]
 
@@ -148,10 +148,10 @@ class _Cell(NamedTuple):
     matrices: int
 
 
-def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[list[_Cell]]:
+def _batches_by_side(heights: Index, widths: Index, wanted: NDArray[np.bool_]) -> Iterator[list[_Cell]]:
     """The cells that are asked for, together where their sides are about equal, and not too many."""
     batch: list[_Cell] = []
-    for cell in sorted(_cells(heights, widths, asked), key=lambda cell: cell.side):
+    for cell in sorted(_cells(heights, widths, wanted), key=lambda cell: cell.side):
         smallest = batch[0].side if batch else cell.side
         if smallest > _LARGEST_SIDE:
             enough, stretch = _IN_CACHE, _LOOSE
@@ -165,14 +165,14 @@ def _batches_by_side(heights: Index, widths: Index, asked: NDArray[np.bool_]) ->
         yield batch
 
 
-def _cells(heights: Index, widths: Index, asked: NDArray[np.bool_]) -> Iterator[_Cell]:
+def _cells(heights: Index, widths: Index, wanted: NDArray[np.bool_]) -> Iterator[_Cell]:
     """Only what is asked for as a whole, since other products may not have been computed."""
-    if not asked.any():
+    if not wanted.any():
         return
-    for first, last in _equal_runs(np.column_stack([heights, asked])):
-        for begin, end in _equal_runs(np.column_stack([widths, asked[first]])):
+    for first, last in _equal_runs(np.column_stack([heights, wanted])):
+        for begin, end in _equal_runs(np.column_stack([widths, wanted[first]])):
             side = int(min(heights[first], widths[begin]))
-            if not (side and asked[first, begin]):
+            if not (side and wanted[first, begin]):
                 continue
             most = max(1, _CELL // (LANES * side**2))
             tall = min(last - first, most)
@@ -294,11 +294,11 @@ def _buffer(name: str, rows: int, columns: int, count: int) -> Array:
     Entries are an odd number of cache lines apart, so that they do not all fall into the same sets of the cache.
     """
     stride = (-(-count // _LINE) | 1) * _LINE
-    kept: Array | None = getattr(_buffers, name, None)
-    if kept is None or kept.size < rows * columns * stride:
-        kept = np.empty(rows * columns * stride)
-        setattr(_buffers, name, kept)
-    return kept[: rows * columns * stride].reshape(rows, columns, stride)[:, :, :count]
+    buffer: Array | None = getattr(_buffers, name, None)
+    if buffer is None or buffer.size < rows * columns * stride:
+        buffer = np.empty(rows * columns * stride)
+        setattr(_buffers, name, buffer)
+    return buffer[: rows * columns * stride].reshape(rows, columns, stride)[:, :, :count]
 
 
 def all_at_once(matrices: Array) -> tuple[Array, Array]:

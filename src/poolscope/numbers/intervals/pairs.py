@@ -160,8 +160,8 @@ def regression_estimate(values: Array, covariates: Array, population_means: Arra
     spreads = covariates.std(axis=0)
     spreads[spreads == 0] = 1.0
     basis, sizes, turn = np.linalg.svd((covariates - covariates.mean(axis=0)) / spreads, full_matrices=False)
-    kept = sizes > 1e-10 * sizes[0]  # covariates may say the same, or nothing
-    basis, sizes, turn = basis[:, kept], sizes[kept], turn[kept]
+    independent = sizes > 1e-10 * sizes[0]  # covariates may say the same, or nothing
+    basis, sizes, turn = basis[:, independent], sizes[independent], turn[independent]
     deviations = values - values.mean()
     residuals = deviations - basis @ (basis.T @ deviations)
     shift = turn @ ((population_means - covariates.mean(axis=0)) / spreads) / sizes

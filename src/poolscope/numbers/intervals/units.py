@@ -98,8 +98,8 @@ def answers(relevant: Index, marks: Index) -> tuple[Index, Index]:
     [[0, 1], [1, 0]]
     """
     order = np.lexsort((marks, relevant[:, 0]))
-    asked, place = np.unique(relevant[order, 0], return_index=True)
-    return asked, relevant[order[place], 1]
+    queries, place = np.unique(relevant[order, 0], return_index=True)
+    return queries, relevant[order[place], 1]
 
 
 def query_units(
@@ -115,11 +115,11 @@ def query_units(
     >>> query_units(pairs, np.arange(3), ["a", "b", "a"]).of.tolist(), query_units(pairs, np.arange(3)).name
     ([0, 0, 1], 'queries')
     """
-    asked, first = answers(relevant, marks)
+    judged, first = answers(relevant, marks)
     names = np.unique(first if documents is None else np.asarray(documents)[first], return_inverse=True)[1].ravel()
-    count = len(asked) if queries is None else queries
+    count = len(judged) if queries is None else queries
     of = np.arange(count) + len(names)
-    of[asked if queries is not None else slice(None)] = names
+    of[judged if queries is not None else slice(None)] = names
     units = chosen_units(count, of, each="queries")
     return replace(units, name="texts") if documents is None and units.name == "documents" else units
 

@@ -136,14 +136,14 @@ def _shared(name: str, module: Any, given: tuple[Any, ...], compute: Callable[[]
 
     A module that asks again begins another pass, and what is kept ends with the first thing it was made of.
     """
-    kept: dict[str, Any] = vars(_local).setdefault(name, {})
-    same = bool(kept) and all(one is other for one, other in zip(kept["given"](), given, strict=True))
-    if not same or id(module) in kept["modules"]:
-        kept.clear()
-        first = ref(given[0], lambda _: kept.clear())
-        kept.update(given=lambda: (first(), *given[1:]), modules=set(), value=compute())
-    kept["modules"].add(id(module))
-    return kept["value"]
+    shared: dict[str, Any] = vars(_local).setdefault(name, {})
+    same = bool(shared) and all(one is other for one, other in zip(shared["given"](), given, strict=True))
+    if not same or id(module) in shared["modules"]:
+        shared.clear()
+        first = ref(given[0], lambda _: shared.clear())
+        shared.update(given=lambda: (first(), *given[1:]), modules=set(), value=compute())
+    shared["modules"].add(id(module))
+    return shared["value"]
 
 
 def divided(numerator: Any, tau: Any) -> Any:

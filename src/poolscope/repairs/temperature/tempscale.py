@@ -222,12 +222,12 @@ def keep_rule(model: Any, tau: Any) -> Applied:
     as with every class from outside the library, loading then needs `trust_remote_code=True`.
     """
     rule = as_rule(tau)
-    kept = rule.to_dict()  # refuses what cannot be saved, before anything is changed
+    saved = rule.to_dict()  # refuses what cannot be saved, before anything is changed
     check_savable(model)
     first = _first_module(model)
     applied = run_at(model, rule)
     for part in outermost_models(model).values():
-        setattr(part.config, CONFIG_KEY, kept)
+        setattr(part.config, CONFIG_KEY, saved)
     if first is not None:
         from poolscope.repairs.temperature.module import TempScaledTransformer
 
@@ -238,7 +238,7 @@ def keep_rule(model: Any, tau: Any) -> Applied:
 def apply_saved(model: Any) -> Applied:
     """Run a loaded model by the rule in its configuration from now on."""
     first, *others = (getattr(part.config, CONFIG_KEY, None) for part in outermost_models(model).values())
-    if first is None or any(kept != first for kept in others):
+    if first is None or any(other != first for other in others):
         raise InputError(
             f"model: received a {type(model).__name__} whose configuration keeps no temperature rule, or parts of it "
             f"different ones; needed: one that was saved after poolscope.repairs.keep_rule(model, tau)."
