@@ -167,7 +167,7 @@ def _provenance(moments: TokenMoments, settings: dict[str, Any]) -> dict[str, An
 
 
 class TextJackknife:
-    """The sampled texts of token moments, with the cluster of each token: one for each `frequent` key, one for the rest.
+    """The sampled texts of token moments, with the cluster of each token: one a `frequent` key, one for the rest.
 
     `frequent` are places in the table of the moments; the clusters are in their order, the one of the rest behind them.
     """

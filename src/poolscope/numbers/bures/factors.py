@@ -261,15 +261,15 @@ class ReducedCache:
         self.orthogonal = orthogonal
         self.bytes = reduced_bytes(clouds)
         self._budget = budget
-        self._reduced: dict[int, ReducedText] = {}
+        self._by_text: dict[int, ReducedText] = {}
 
     def fetch(self, texts: Index, pool: Executor) -> dict[int, ReducedText]:
         """Reduced texts by position; those of this call are all there, whatever the budget."""
-        missing = np.array([text for text in texts.tolist() if text not in self._reduced], dtype=np.int64)
-        if self.bytes[missing].sum() + self.bytes[list(self._reduced)].sum() > self._budget:
-            self._reduced = {text: self._reduced[text] for text in texts.tolist() if text in self._reduced}
-        self._reduced.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
-        return self._reduced
+        missing = np.array([text for text in texts.tolist() if text not in self._by_text], dtype=np.int64)
+        if self.bytes[missing].sum() + self.bytes[list(self._by_text)].sum() > self._budget:
+            self._by_text = {text: self._by_text[text] for text in texts.tolist() if text in self._by_text}
+        self._by_text.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
+        return self._by_text
 
     def _reduced(self, texts: Index, pool: Executor) -> list[ReducedText]:
         return reduce_texts(self.clouds, texts, pool, direction=self.direction, orthogonal=self.orthogonal)
