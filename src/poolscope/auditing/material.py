@@ -108,7 +108,7 @@ def _facts(queries: JudgedQueries | None) -> dict[str, Any] | None:
 
 
 def _announced(request: Request) -> _Inputs:
-    """Texts and queries, read before anything is encoded, and what these queries can show is said."""
+    """Read texts and queries, and announce the smallest gain that the queries can show, before anything is encoded."""
     inputs = _read(request)
     if inputs.queries is not None:
         request.watch.say(reach_sentence(inputs.queries.relevant, inputs.documents, k=request.k))

@@ -46,7 +46,7 @@ class RunMiss:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class RunAudit(Result):
-    """What a run finds and misses, on the judged queries; those without results count as missed.
+    """Found and missed queries of a run; a judged query without results counts as missed.
 
     `unanswered` queries have no results, `unjudged` ones have results and no judgements. `unknown` relevant texts are
     not among the texts (None where no texts were given).

@@ -143,7 +143,7 @@ class Bar(Watch):
         self._show()
 
     def say(self, sentence: str) -> None:
-        """A line above what is drawn, which stays."""
+        """Print a line above the bar; the line stays."""
         if self._live is None:
             say(sentence)
         else:

@@ -286,7 +286,7 @@ def sound_index(draw: Draw) -> Audit:
 
 
 def sound_index_alone(draw: Draw) -> Audit:
-    """The same, and nobody says which model made it."""
+    """An index in order, of which nobody says which model made it."""
     return draw.audit(draw.texts, _unit(draw.vectors(draw.texts)), queries=None, distance="dot")
 
 

@@ -295,7 +295,7 @@ def split_texts(texts: Sequence[str], ruler: TokenRuler, *, overlap: int = 0) ->
 
 
 def _measured(texts: Sequence[str], pieces: Sequence[Piece], ruler: TokenRuler) -> tuple[list[Piece], list[Piece]]:
-    """Count the tokens of the pieces, and part them into those that fit and those that do not."""
+    """Count the tokens of the pieces; give pieces that fit and pieces that do not."""
     if not pieces:
         return [], []
     tokens, fits = ruler.measure([piece.of(texts) for piece in pieces])
@@ -359,7 +359,7 @@ def _weighed(
 
 
 def _opened(units: Units, weights: Array, blanks: Array, ruler: TokenRuler) -> tuple[Units, Array, Array]:
-    """The same with units that are heavier than the room, blanks aside, taken apart into characters."""
+    """The units, with each one that is heavier than the room, blanks aside, taken apart into characters."""
     heavy = np.flatnonzero(weights - blanks > ruler.room).tolist()
     if not heavy:
         return units, weights, blanks
@@ -378,7 +378,7 @@ def _opened(units: Units, weights: Array, blanks: Array, ruler: TokenRuler) -> t
 def _overlapping(
     texts: Sequence[str], pieces_of: list[list[Piece]], ruler: TokenRuler, *, overlap: float
 ) -> list[list[Piece]]:
-    """The same pieces, each beginning earlier, with the end of the one before it, as far as it then fits."""
+    """The pieces, each beginning with the end of the piece before, as far as it then fits."""
     originals = [list(pieces) for pieces in pieces_of]
     places = [(owner, k) for owner, pieces in enumerate(pieces_of) for k in range(1, len(pieces))]
     before = [pieces_of[owner][k - 1] for owner, k in places]

@@ -109,7 +109,7 @@ def _group_of(name: str) -> typer.Typer:
 
     class OfGroup(Commands):
         def rows(self) -> tuple[Row, ...]:
-            """Those of the group; metrics that have no command of their own are not among them."""
+            """The commands of the group; metrics without a command of their own are left out."""
             return rows_in(name)
 
     group = typer.Typer(

@@ -136,7 +136,7 @@ def _read(texts: str | None, queries: str | None, columns: str | None, reading: 
 
 
 def print_result(result: PoolingCost, task: RetrievalTask, screen: Screen, *, details: bool) -> None:
-    """What is seen in words, and one table: the mean and what is added to it, or with `details` every way."""
+    """Print the result in words, and a table of the mean and what is added to the mean; with `details` of every way."""
     screen.print_in_words(result)
     screen.print(f"{result.model} · {result.texts:,} texts · {result.queries:,} queries", style="dim")
     screen.print_notes(task.notes)

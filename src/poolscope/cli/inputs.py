@@ -112,7 +112,7 @@ class Inputs:
         return self._described()[0]
 
     def _described(self, *, of_vectors: bool = False) -> tuple[Described, TextPooling]:
-        """The same, with what makes vectors of them; `of_vectors`: these are looked at, and what is said is of them."""
+        """The clouds, and the pooling of their model; `of_vectors`: notes are about pooled vectors, not clouds."""
         if is_clouds(self.model):
             clouds = self._ready(of_vectors=of_vectors)
             return Described(clouds, stored_vocabulary(clouds)), pooling_of(clouds)

@@ -131,7 +131,7 @@ def _folder(name: str, shown: str) -> tuple[Path, str]:
 
 
 def _check(folder: Path, shown: str) -> None:
-    """Refuse what is no such folder, which the client would make, and what leads out of it."""
+    """Refuse a folder that the client would have to make, and links that lead out of the folder."""
     if not (folder / "collections").is_dir():
         raise InputError(f"{shown}: {folder} is no folder of Milvus Lite. Check the spelling.")
     with reading(folder, "Write it again.", kind=InputError, is_not="a folder of Milvus Lite"):

@@ -220,7 +220,7 @@ class PostgresConnector:
         return dict(rows)
 
     def batches(self, size: int) -> Iterator[Batch]:
-        """A batch of rows at a time; nothing is held by the client but that."""
+        """Read the rows in batches; the client holds one batch at a time."""
         taken = self._fields
         names = [name for name in (taken.id, taken.text, taken.group) if name is not None]
         columns = self._sql.SQL(", ").join(

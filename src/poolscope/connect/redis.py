@@ -101,7 +101,7 @@ def _connected(name: str) -> tuple[Any, str, str | None]:
 
 
 def _answer(client: Any, *command: Any) -> Any:
-    """What the server answers; None where it does not know the command, or what the command is about."""
+    """The answer of the server to a command; None where the server does not know the command or its index."""
     try:
         return client.execute_command(*command)
     except require("redis.exceptions", "redis").ResponseError as error:

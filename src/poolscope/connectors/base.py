@@ -156,7 +156,7 @@ def guess(names: Iterable[str], usual: Sequence[str], hints: Sequence[str] = ())
 
 
 def chosen(part: str, wanted: str | None, names: Sequence[str], guessed: str | None, source: str) -> str | None:
-    """The field that was named, if there is such a one; otherwise the guess."""
+    """The field that was named, refused where no field has that name; otherwise the guess."""
     if wanted is not None and wanted not in names:
         listing = ", ".join(names) or "none"
         raise InputError(

@@ -32,7 +32,7 @@ _SELDOM = 5.0  # and between two lines where nobody knows how many texts there w
 
 
 def as_progress(progress: bool | Progress | None, total: int | None = None) -> Progress | None:
-    """What to call after every batch: what the caller gave, or, for True, a line on standard error that moves on.
+    """The function to call after every batch: the caller's, or for True one that updates a line on standard error.
 
     Where `total` is not known, because texts are encoded several times, lines say now and then how many were.
     """
@@ -109,7 +109,7 @@ class ModelCard:
 
 
 def model_identity(card: Mapping[str, Any]) -> dict[str, Any]:
-    """What tells models apart in the dictionary of a card: all but what follows from the revision.
+    """The entries of a card that tell models apart: all but those that follow from the revision.
 
     Without it, clouds and states are recognised that were saved before cards had these entries.
     """

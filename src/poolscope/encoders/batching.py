@@ -207,7 +207,7 @@ class Backend(Protocol):
         ...
 
     def in_role(self, role: str) -> Backend:
-        """The same for texts in that role."""
+        """The backend for texts in that role."""
         ...
 
     def workers(self, numbers: Sequence[int], batches: int = 1) -> AbstractContextManager[Sequence[Forward]]:
@@ -296,7 +296,7 @@ class BatchedEncoder:
 
     @property
     def both_ways(self) -> Callable[[], BatchedEncoder] | None:
-        """What gives the same decoder with tokens that see later ones too; None where the backend cannot do that."""
+        """A function that opens the decoder with attention both ways; None where the backend has no such attention."""
         if not hasattr(self.backend, "both_ways"):
             return None
 
@@ -526,7 +526,7 @@ class TokenInputs:
 
     @contextmanager
     def moved(self, offset: int) -> Iterator[None]:
-        """While open, every token but those before the text (such as [CLS]) stands `offset` positions further on."""
+        """While open, shift every token by `offset` positions, except special tokens before the text, such as [CLS]."""
         fixed = len(self._before)
 
         def move(module: Any, args: Any) -> Any:
@@ -547,5 +547,5 @@ class TokenInputs:
 
 
 def as_inputs(encoder: TokenEncoder | TokenInputs) -> TokenInputs:
-    """The inputs of an encoder; those that are given stay, with what they have encoded."""
+    """The inputs of an encoder; inputs that are passed stay as they are, with their cache."""
     return encoder if isinstance(encoder, TokenInputs) else TokenInputs(encoder)

@@ -203,7 +203,7 @@ def tokenizer_of(encoder: TokenEncoder) -> Tokenizing:
 
 
 def longest_of(encoder: TokenEncoder) -> int | None:
-    """The tokens at which it cuts texts: the caller's choice, else what the model declares; None: it cuts none."""
+    """The length in tokens at which an encoder cuts texts: the caller's choice, else the model's; None: no cut."""
     longest: int | None = getattr(encoder, "max_length", encoder.card.max_length)
     return longest
 
@@ -253,7 +253,7 @@ def word_table(encoder: TokenEncoder) -> NDArray[np.float32]:
 
 
 def input_table(model: Any) -> NDArray[np.float32]:
-    """The same of a torch model."""
+    """The input word embeddings of a torch model (vocabulary × d)."""
     return as_numpy(model.get_input_embeddings().weight, "float32")
 
 
@@ -273,13 +273,13 @@ def unembedding_of(encoder: TokenEncoder) -> NDArray[np.float32]:
 
 
 def both_ways(encoder: TokenEncoder) -> TokenEncoder:
-    """The same decoder with tokens that see later ones too; refused where a mask cannot do that."""
+    """The decoder with attention both ways; refused where a mask cannot give it."""
     other: TokenEncoder = require_capability(encoder, "both_ways")()
     return other
 
 
 def spec_of(encoder: TokenEncoder) -> EncoderSpec:
-    """What opens the encoder again in another process, with what its card says now."""
+    """The specification by which another process opens the encoder, with the card of now."""
     spec: EncoderSpec = require_capability(encoder, "spec")
     return replace(spec, card=encoder.card.to_dict())
 

@@ -83,7 +83,7 @@ def is_causal(encoder: TokenEncoder) -> bool:
 
 
 def check_decoder(encoder: TokenEncoder, *, purpose: str) -> None:
-    """Refuse what is no decoder, in words that say what it is needed for."""
+    """Refuse a model that is no decoder, and name the `purpose` that needs one."""
     if not is_causal(encoder):
         raise ModelError(
             f"{encoder.card.name}: its tokens see later ones, so it is no decoder; {purpose} needs one (Llama, Qwen, "
@@ -97,7 +97,7 @@ def check_decoder(encoder: TokenEncoder, *, purpose: str) -> None:
 def context_tokens(
     encoder: TokenEncoder, texts: Sequence[str], length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Index]:
-    """Ids of the leading special tokens, the first `length` further ids of each long enough text, and which these are.
+    """Ids of leading special tokens; the first `length` further ids of each long enough text; positions of these texts.
 
     A token that the tokenizer puts before every text (BOS) belongs to no window: the model rests its attention on it.
     """
@@ -251,7 +251,7 @@ def refuse_latent(settings: Mapping[str, Any], *, name: str) -> None:
 
 
 def decoder_of(settings: Mapping[str, Any], *, name: str) -> Any:
-    """The configuration of the decoder: Mistral, whose tokens see all others where its type says so."""
+    """The configuration of the decoder, a Mistral; its type says whether attention goes both ways."""
     text = settings.get("text_config")
     kind = text.get("model_type") if isinstance(text, Mapping) else None
     if not isinstance(text, Mapping) or kind not in (BOTH_WAYS_TYPE, "mistral"):

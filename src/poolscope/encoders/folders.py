@@ -178,7 +178,7 @@ def sees_both_ways(config: Mapping[str, Any]) -> bool:
 
 
 def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
-    """What LLM2Vec keeps beside its model. GritLM keeps nothing: it takes the mean of what follows the instruction."""
+    """The declaration of LLM2Vec, in a file beside its model. GritLM has none: it averages what follows the prompt."""
     mode = settings.get("pooling_mode", "mean")
     if mode not in _LLM2VEC:
         raise ModelError(
@@ -194,7 +194,7 @@ def _of_llm2vec(settings: Mapping[str, Any], *, name: str) -> Declaration:
 
 
 def _of_nvembed(config: Mapping[str, Any], *, both_ways: bool) -> Declaration:
-    """What NV-Embed's own code does: the mean of what follows the instruction, of texts with an end token."""
+    """The pooling of NV-Embed's own code: the mean of all tokens after the instruction, with an end token."""
     latent = config.get("latent_attention_config")
     plain = isinstance(latent, dict) and not flag(latent, "output_normalize", True)
     masked = flag(config, "is_mask_instruction", True) and config.get("padding_side", "right") == "right"
@@ -293,7 +293,7 @@ def read_settings(path: Path, *, most: int = _LONGEST_SETTINGS) -> dict[str, Any
 
 
 def check_modules(classes: list[str], *, name: str) -> None:
-    """Refuse what would make the tokens of the first module differ from those that the pooling averages."""
+    """Refuse modules that change tokens between the first module and the pooling."""
     before = classes[: classes.index("Pooling")] if "Pooling" in classes else classes[:1]
     if classes[0] not in ("Transformer", "TempScaledTransformer", "StaticEmbedding"):
         raise ModelError(

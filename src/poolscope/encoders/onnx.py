@@ -200,7 +200,7 @@ class OnnxBackend:
         return card if backend is None else backend.describe(card)
 
     def in_role(self, role: str) -> Self:
-        """The same for texts in that role."""
+        """The backend for texts in that role."""
         other = copy.copy(self)
         other._role = role
         return other
@@ -211,7 +211,7 @@ class OnnxBackend:
 
     @contextmanager
     def workers(self, numbers: Sequence[int], batches: int = 1) -> Iterator[Sequence[Forward]]:
-        """The session, for several threads on a CPU, if only the last layer is wanted, which is what the file gives."""
+        """The session, shared by threads on a CPU; other layers than the last come from a twin on torch, if any."""
         last = self._card.last
         if list(numbers) != [last] and self.twin.get() is None:
             raise ModelError(f"{self._card.name}: an ONNX graph gives its last layer only. {self.twin.missing}")

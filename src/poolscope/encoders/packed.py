@@ -57,7 +57,7 @@ def packed_products(model: Any, batches: int) -> AbstractContextManager[Any]:
 
 
 def texts_alone(within: AbstractContextManager[Any], lengths: Sequence[int]) -> AbstractContextManager[Any]:
-    """What a model runs in for one row of texts of these lengths; `within` is from `packed_products`."""
+    """The context in which a model runs one row of texts of these lengths; `within` is from `packed_products`."""
     mode: AbstractContextManager[Any] = _mode()(getattr(within, "packed", {}), lengths)
     return mode
 
@@ -113,7 +113,7 @@ def _tried(model: Any) -> int | None:
 
 
 def _plain(model: Any) -> bool:
-    """Does it run with torch's attention, not compiled, without hooks but those by which transformers gives layers?"""
+    """Does a model run plainly: torch's attention, not compiled, no hooks except transformers' own for layers?"""
     import torch
 
     modules = list(model.modules())

@@ -1,4 +1,4 @@
-"""How a model itself pools: from what its card declares to a pooling, and what is done where that is not one pooling.
+"""How a model itself pools: from the declaration on its card to a pooling, and what happens without a single one.
 
 This is the one place that decides it. `own_pooling` refuses a model whose vectors cannot be computed from its tokens
 (a repair must not be proved on other vectors than the model's); `TextPooling` takes the mean instead and says so (a
@@ -39,7 +39,7 @@ MEAN_ONLY = "describe the mean of its tokens, which is not the vector that the m
 
 @dataclass(frozen=True)
 class Mode:
-    """A pooling as models declare it: what it is here, in words, and what the numbers of a mean tell of such a model.
+    """A pooling as models declare it: its class here, its words, and how far numbers of a mean hold for such a model.
 
     `tells` follows `MEAN_ONLY`; None where the mean has the direction of the model's own vector.
     """
@@ -49,7 +49,7 @@ class Mode:
     tells: str | None = "."
 
     def meaning(self, numbers: str = "The numbers") -> str:
-        """What the model does, and what `numbers` that are those of a mean then describe."""
+        """Say how the model pools, and what `numbers` of a mean describe for it."""
         return self.words if self.tells is None else f"{self.words} {numbers} {MEAN_ONLY}{self.tells}"
 
 
@@ -128,11 +128,11 @@ class FinishedPooling(Pooling):
         return self._finished(self.inner.transform(clouds))
 
     def vector(self, cloud: Any, ids: Any) -> Array:
-        """That of one cloud."""
+        """The vector of one cloud, after the modules."""
         return np.asarray(self._finished(self.inner.vector(cloud, ids)[None])[0])
 
     def rows(self, tokens: NDArray[Any], offsets: NDArray[np.int64]) -> Array:
-        """Those of clouds that stand one after the other."""
+        """The vectors of clouds that stand end to end, after the modules."""
         return self._finished(self.inner.rows(tokens, offsets))
 
     def _finished(self, vectors: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What a reader of clouds must know, in plain words: how the model pools, what was cut off, what it does not know."""
+"""Notes for a reader of clouds, in plain words: the model's pooling, truncated texts, unknown tokens."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class PoolingReport(Result):
         return (pooled, f"After pooling the model applies {', '.join(changing)}.") if changing else (pooled,)
 
     def _vector_notes(self, vectors: TextPooling, of_clouds: str) -> tuple[str, ...]:
-        """The same where vectors are looked at: at most some of the numbers are of the means then."""
+        """The notes where vectors are measured: then few numbers or none describe means."""
         if vectors.own is False:
             return vectors.notes
         if not self.declared:
@@ -146,7 +146,7 @@ class PoolingReport(Result):
 
 
 def pooling_report(encoder: TokenEncoder) -> PoolingReport:
-    """What the model behind an encoder declares about pooling, prompts and length, and what is done.
+    """The pooling, prompts and length that a model declares, beside what poolscope does.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ _POSITION_TABLES = ("position_embeddings", "position_embedding", "embed_position
 
 
 class TorchBackend:
-    """Runs batches on one model, or on one copy of it per device; `role` is what the texts are, if that is known.
+    """Runs batches on one model, or on one copy a device; `role` is that of the texts, where it is known.
 
     `unembedding` gives the table that scores the next word, where the model has one.
     """
@@ -60,7 +60,7 @@ class TorchBackend:
         self.budget = _BUDGET_CORE if models[0].device.type == "cpu" else _BUDGET_DEVICE
 
     def in_role(self, role: str) -> Self:
-        """The same models for texts in that role, which may have a temperature of its own."""
+        """The backend for texts in that role; a role may have a temperature of its own."""
         other = copy.copy(self)
         other._role = role
         return other
@@ -98,7 +98,7 @@ class TorchBackend:
             )
 
     def _mask(self, model: Any, mask: NDArray[np.bool_]) -> Any:
-        """Which tokens are real (texts × n); or, both ways, what is added to the scores (texts × 1 × n × n)."""
+        """The mask of real tokens (texts × n); with attention both ways an addend of the scores (texts × 1 × n × n)."""
         import torch
 
         real = torch.from_numpy(mask).to(model.device)

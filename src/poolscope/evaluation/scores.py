@@ -472,7 +472,7 @@ class Trial(Result):
         return "" if self.difference is None or self.gain > 0 else self.difference.reach(least)
 
     def advice(self, least: float) -> str:
-        """What came of it, and where a gain of `least` could not have been seen, that."""
+        """Say what the trial showed, and whether so few queries could have shown a gain of `least`."""
         return f"{self.in_words()[0]} {self.reach(least)}".rstrip()
 
     def numbers(self, name: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Task(Protocol):
 
 
 def shuffled(task: Task, *, seed: int) -> Task:
-    """The same task in an order that its words and the seed give: what is drawn from it is no matter of place.
+    """The task in an order given by its words and the seed, so that a draw does not depend on the order of a file.
 
     A task of one's own whose sides are not one text a unit is shuffled by the places of its units.
     """
@@ -274,7 +274,7 @@ class RetrievalTask:
         )
 
     def answered(self, ranking: Ranking) -> tuple[Ranking, Array | None]:
-        """The ranking with the best judgement of each answer alone, and the grades of these."""
+        """The ranking with one judgement an answer, the best one, and the grades of these judgements."""
         if self.answers is None:
             return ranking, self.grades
         best = ranking.best_of(self.answers)
@@ -472,7 +472,7 @@ class _LabelledTask:
         return shuffled_order(self.texts, seed=self.seed)
 
     def take(self, positions: Index) -> Self:
-        """Some texts; a label that is left on one text alone is left out, and the notes say so."""
+        """The task of the texts at these positions; a label of one text alone is left out, with a note."""
         positions = np.asarray(positions, dtype=np.int64)
         labels = np.asarray(self.labels, dtype=str)[positions]
         _, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)

@@ -403,7 +403,7 @@ def measure_all(
 
 
 def family_of(name: str) -> str:
-    """What a model is called before the comma, which its layers and its variants share.
+    """The name of a model before the comma; its layers and variants share it.
 
     >>> family_of("tiny-BERT, after training")
     'tiny-BERT'

@@ -242,7 +242,7 @@ def hubs(
 
 
 class _Floors:
-    """Hub counts of Gaussian vectors with the same mean and covariance (`first`), and of vectors drawn from those.
+    """Hub counts of Gaussian vectors with the mean and covariance of the texts (`first`), and of copies of them.
 
     The covariance of few texts is not that of the many that they stand for, and vectors drawn from it have smaller hubs
     than texts drawn from the true one (240 texts of 256 dimensions: a first hub of 56 texts, and in truth 70). Vectors

@@ -209,7 +209,7 @@ class Carriers:
         return f"{len(self.units)} {verb} {self.share:.0%} of {what}: {told}"
 
     def sentence(self, names: Sequence[str], what: str, number: str, *, units: str = "texts") -> str:
-        """The same in a sentence, with the number without them as the caller writes it.
+        """The carriers in a sentence, with `number`, the value without the carriers, as the caller writes it.
 
         >>> Carriers((3,), 200, 0.97, 0.075).sentence(["a", "b", "c", "d"], "what was cut", "7.5 %")
         'Of 200 texts 1 holds 97% of what was cut: d; without it 7.5 %.'
@@ -243,7 +243,7 @@ def carriers(
 
 
 def pair_carriers(values: ArrayLike, i: Index, j: Index) -> Carriers | None:
-    """The same for a mean over pairs: few texts whose pairs hold half of the sum or more, though they are few pairs."""
+    """Carriers of a mean over pairs: few texts, in few pairs, whose pairs hold half of the sum or more."""
     added = np.asarray(values, dtype=np.float64)
     texts, places = np.unique(np.concatenate([i, j]), return_inverse=True)
     by_text = np.bincount(places, np.tile(added, 2))

@@ -393,7 +393,7 @@ _CHEAP = 1 << 24
 
 
 def spans_of(tokens: NDArray[Any], most: int) -> BestSpans | Spans:
-    """The best windows of a text for 1 to `most` of them; those of joined neighbours where the best take too long."""
+    """The best windows of a text for 1 to `most` windows; windows of joined neighbours where the best take too long."""
     return BestSpans.of(tokens, most) if most * len(tokens) ** 2 <= _CHEAP else Spans.of(tokens)
 
 

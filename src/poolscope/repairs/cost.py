@@ -123,7 +123,7 @@ class PoolingCost(Result):
         return self.queries - self.ways[0].found
 
     def in_words(self) -> tuple[str, ...]:
-        """What keeping the tokens changes, what that allows to say, and what becomes of the queries that miss."""
+        """Say what keeping the tokens changes, how sure that is, and how many missed queries it rescues."""
         way, change = self.way, self.cost
         smallest = change.smallest_gain()
         tokens = "by the tokens, as the model scores" if self.keeps_tokens else "with the tokens added"

@@ -377,7 +377,7 @@ class EmbedFilter(VectorRepair):
         self.high = high
 
     def with_table(self, table: ArrayLike) -> Self:
-        """The same, for a model with this table of output words (vocabulary × d)."""
+        """The repair for a model with this table of output words (vocabulary × d)."""
         words = np.asarray(table, dtype=np.float64)
         first, last = (round(share * words.shape[1]) for share in (self.low, self.high))
         if not 0 <= first < last <= words.shape[1]:

@@ -40,7 +40,7 @@ class Drawing:
         return f'<!doctype html><html lang="en"><meta charset="utf-8"><title>poolscope</title>{self.svg}</html>'
 
     def to_image(self, format: str, scale: float = 1.0) -> bytes:
-        """The drawing itself, or a picture of it, which plotly takes in a browser."""
+        """The drawing itself, or a picture that plotly takes of the drawing in a browser."""
         if format == "svg":
             return self.svg.encode("utf-8")
         go = require("plotly.graph_objects", "report")

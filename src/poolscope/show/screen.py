@@ -45,7 +45,7 @@ class Screen(Console):
         self._waiting: list[tuple[str, str]] | None = [] if seen_first else None
 
     def name_origin(self, sentence: str, notes: Iterable[str] = ()) -> None:
-        """Say which model and texts were measured, and what the user should know of them."""
+        """Print the model and the texts that were measured, with notes on both."""
         if self._waiting is None:
             self.say(sentence)
         else:
@@ -76,7 +76,7 @@ class Screen(Console):
                 self._waiting.append((note, indent))
 
     def print_in_words(self, *results: Result) -> None:
-        """What the numbers of results say in plain words; then what waited for it."""
+        """Print results in plain words, then the notes that waited."""
         for sentence in (sentence for result in results for sentence in result.in_words()):
             self.say(sentence)
         self.release()
@@ -232,7 +232,7 @@ def with_ends(estimate: Estimate, form: str = ".2f", *, interval: bool = True) -
 
 
 def _fit(table: Table, width: int) -> list[str]:
-    """Take columns off the right end until no word and no number is broken; the headings of these."""
+    """Take columns off the right end until no word or number is broken; give the headings of these columns."""
     sides = table.padding[1] + table.padding[3]  # between columns, and one column of the box
     edges = 2 if table.box is not None and table.show_edge else 0
     if _room(table, [_whole(column) for column in table.columns], sides, edges) <= width:

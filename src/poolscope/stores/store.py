@@ -225,7 +225,7 @@ class Store:
         return current_file(self.folder, clouds_name(layer, shard))
 
     def vectors_path(self, layer: int, shard: int) -> Path:
-        """Where the vectors of one shard and layer are, in a store that keeps these."""
+        """The path of the vectors of one shard and layer, in a store of vectors."""
         return current_file(self.folder, vectors_name(layer, shard))
 
     def file_of(self, layer: int, shard: int) -> Path:
@@ -295,7 +295,7 @@ class Store:
         return clouds.described(provenance={"texts": texts})
 
     def shards(self, layer: int | None = None, *, pooled: bool = False) -> Iterator[TokenClouds | Vectors]:
-        """The texts shard by shard, for `Metric.in_parts`: clouds, or the vectors of a store that keeps these.
+        """The texts shard by shard, for `Metric.in_parts`: clouds, or vectors in a store of vectors.
 
         pooled: vectors in any case, as the model pools.
         """
@@ -472,7 +472,7 @@ def clouds_name(layer: int, shard: int) -> str:
 
 
 def vectors_name(layer: int, shard: int) -> str:
-    """The name of the vectors of one shard and layer, in a store that keeps these."""
+    """The name of the file of vectors of one shard and layer, in a store of vectors."""
     return f"moments-{_layer_name(layer)}/shard-{shard:05d}.arrow"
 
 

@@ -485,7 +485,7 @@ def _remove_claims(folder: Folder, *, busy_too: bool = True) -> None:
 
 
 def begin_remote(remote: Remote, wanted: Manifest, texts: Texts, *, explicit_shards: bool) -> Store:
-    """The same in an object store. It has no locks and needs none: every writer puts the same bytes there."""
+    """Begin a store in an object store, which needs no lock: every writer puts the same bytes there."""
     try:
         stored = read_remote(remote)
     except StoreError:

@@ -262,7 +262,7 @@ def match_runtime(
 
 
 def match_some(match: RuntimeMatch, reference: Reference, vectors: Any, rows: NDArray[np.int64]) -> RuntimeMatch:
-    """`match_runtime` for some of the rows of a match, such as those that deviate; what came near there is tried."""
+    """`match_runtime` for some rows of a match, such as deviating ones, by the readings that came near for all."""
     return match_reference(
         reference.at(rows), np.asarray(vectors)[rows], same=match.same, near=match.near, seed=match.provenance["seed"]
     )
@@ -385,7 +385,7 @@ class _Matching:
         self.limits: dict[tuple[int, str], Array] = {}
 
     def at(self, positions: NDArray[np.int64]) -> _Matching:
-        """The same for some of the texts."""
+        """The matching of the texts at these positions."""
         if len(positions) == len(self.received):
             return self
         part = _Matching(self.reference.at(positions), self.form, self.received[positions], self.seed, self.same)

@@ -142,7 +142,7 @@ class Endpoint:
         return f"{self.model} at {shown(self.url)}" if self.model else shown(self.url)
 
     def resolved(self) -> Endpoint:
-        """The same with its whole path and its way of speaking; of an address alone the known paths are tried."""
+        """The endpoint with its whole path and its way of speaking; for an address alone the known paths are tried."""
         path = urlsplit(self.url).path.rstrip("/")
         if self.protocol is not None:
             return self if path.endswith(_ends(self.protocol)) else self._at(self.protocol)
@@ -237,7 +237,7 @@ class Endpoint:
         return server_vectors(self, texts, keep=keep, progress=progress)
 
     def once(self) -> Endpoint:
-        """The same, which does not try again."""
+        """The endpoint without further tries."""
         return replace(self, retries=0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -355,11 +355,11 @@ class EmbeddingObject:
         return method
 
     def resolved(self) -> EmbeddingObject:
-        """The same: there is nothing to find out."""
+        """The object itself: an object has no address to find out."""
         return self
 
     def once(self) -> EmbeddingObject:
-        """The same: it is never asked twice."""
+        """The object itself: an object is never asked twice."""
         return self
 
     def send(self, texts: Sequence[str]) -> Array:

@@ -57,14 +57,14 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 class _TimedReader(io.RawIOBase):
-    """What comes from a connection until a moment, by the monotonic clock; every read may take what is left."""
+    """The bytes of a connection until a moment of the monotonic clock; a read may take the time that is left."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection, self._until = connection, until
         self._incoming = connection.makefile("rb", buffering=0)
 
     def readable(self) -> bool:
-        """It is for reading."""
+        """True: the reader is for reading."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:

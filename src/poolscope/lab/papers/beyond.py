@@ -161,7 +161,7 @@ def weighted_poolings(material: Material) -> Outcome:
 
 
 def _other_vectors(material: Material, clouds: TokenClouds, pairs: Sequence[tuple[int, int]]) -> list[Row]:
-    """The same for poolings that are no mean: (1 − d) d_Σ with the distance d of their own vectors in place of d_μ."""
+    """SOCM of poolings that are no mean: (1 − d) d_Σ, with the distance d of their own vectors in place of d_μ."""
     received = attention_received(material.model(), texts_of(material).texts)
     ways: dict[str, Any] = {
         "first token": lambda k: clouds[k][0],

@@ -75,7 +75,7 @@ def labels_at(material: Material) -> Outcome:
 
 
 def _of_test_set(task: ClassificationTask, measured: MeasuredTexts, edges: list[float]) -> list[Row]:
-    """The same on the test set, by a fit on the training set with as many steps as the task allows."""
+    """Rows of the test set, by a fit on the training set with as many steps as the task allows."""
     vectors = unit_rows(measured.vectors, "vectors").astype(np.float64)
     codes, lengths = task.codes, measured.lengths[task.trained :]
     fit = logistic_regression(vectors[: task.trained], codes[: task.trained], most_steps=task.steps)
@@ -142,7 +142,7 @@ def three_versions(material: Material) -> Outcome:
 
 
 def _two_axes(vectors: Array, seed: int) -> tuple[Array, str]:
-    """Places of the vectors on two axes around the origin, and what axes these are."""
+    """Places of the vectors on two axes around the origin, and the name of the axes."""
     centred = vectors - vectors.mean(axis=0)
     if find_spec("sklearn") is None or len(vectors) < _FEWEST:
         return centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T, "principal axes"

@@ -44,13 +44,13 @@ def types_by_layer(material: Material) -> Outcome:
 
 
 def other_norms(material: Material) -> Outcome:
-    """The same with the gains and biases of the norms replaced: which of them makes Q vary?"""
+    """Q by layer with the gains or biases of the norms replaced: which of the two makes Q vary?"""
     result = norm_ablation(material.model(), texts_of(material).texts)
     return Outcome([dict(row) for row in result.layers])
 
 
 def swept_norms(material: Material) -> Outcome:
-    """The same with the deviation of the gains swept from none to twice as much, and without norms at all."""
+    """Q by layer with the deviation of the gains swept from none to double, and without norms at all."""
     replacements = [*(Replacement(gain=share) for share in _SWEPT), Replacement(removed=True)]
     result = norm_ablation(material.model(), texts_of(material).texts, replacements=replacements)
     shares = {str(each): each.gain for each in replacements}
@@ -93,7 +93,7 @@ _PART = Part("types", NAMES, ("bookcorpus",))
 
 
 def findings(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
-    """What the paper found, looked for in each model: the value at both ends and in the middle layers, and whether so.
+    """Each finding of the paper, in each model: the value at both ends and in the middle layers, and whether it holds.
 
     Middle layers are the middle third of those after the embeddings. A finding about a trend compares the first layer
     after the embeddings with the last.

@@ -102,7 +102,7 @@ class TextSample:
         return result
 
     def renumbered(self, numbers: Mapping[int, int]) -> TextSample:
-        """The same texts with other keys: `numbers` gives the new one of each."""
+        """The texts with other keys: `numbers` gives the new key of each key."""
         result = TextSample(self.most_texts, self.most_tokens)
         for mark, text in self.items():
             keys = np.array([numbers[key] for key in text.keys.tolist()], np.int64)
@@ -325,7 +325,7 @@ def _joined(first: KeyTable, second: KeyTable) -> KeyTable:
 
 
 def _renumbered(moments: TokenMoments, names: Mapping[int, str]) -> TokenMoments:
-    """The same moments of labels, each label with the number that it has in `names`, new labels behind them."""
+    """Moments of labels, each label under its number in `names`, new labels behind."""
     numbers = {name: key for key, name in names.items() if key >= 0}
     new = {key: numbers.setdefault(name, len(numbers)) for key, name in sorted(moments.names.items()) if key >= 0}
     keys = np.array([new[key] if key >= 0 else key for key in moments.table.keys.tolist()], np.int64)

@@ -101,7 +101,7 @@ def measure_texts(
 
 
 def _of_clouds(encoder: TokenEncoder, clouds: TokenClouds) -> MeasuredTexts:
-    """The same from ready clouds, without attention; a static table is its own input embedding."""
+    """Measure ready clouds, without attention; a static table is its own input embedding."""
     pooling, parts = TextPooling.of(encoder), []
     for block in clouds.blocks():
         moments = cloud_moments(block.tokens, block.offsets)

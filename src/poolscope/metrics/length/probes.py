@@ -65,7 +65,7 @@ class AveragingRow:
 
 @dataclass(frozen=True)
 class PositionRow:
-    """The same chunk `offset` positions further on: mean pairwise cosine, and its change against offset 0."""
+    """A chunk moved by `offset` positions: mean pairwise cosine, and its change against offset 0."""
 
     offset: int
     cosine: Estimate
@@ -420,7 +420,7 @@ def truncation_probe(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> LengthProbe:
-    """The same texts cut at 16, 32, 64, … tokens up to the model's limit: same beginnings, other length.
+    """Texts cut at 16, 32, 64, … tokens up to the model's limit: equal beginnings, other lengths.
 
     At most `most_texts` texts that are long enough for the longest cut; the cuts go as far as 20 texts reach. `groups`:
     the document that each text is of, where known.

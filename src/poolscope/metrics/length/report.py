@@ -63,7 +63,7 @@ class LengthReport(LengthPart):
         return f"{named} · bars: 95 % intervals · grey: chance"
 
     def panels(self) -> list[Panel]:
-        """Those of everything that was measured, on one sheet."""
+        """The panels of all measured parts, on one sheet."""
         causes = [self.profile, self.mechanism, self.nulls, *self.probes, self.shift]
         parts: list[LengthPart | None] = [*causes, self.retrieval, self.position, self.labels]
         return [panel for part in parts if part is not None for panel in part.panels()]

@@ -206,7 +206,7 @@ class Largest:
         self.columns: tuple[NDArray[Any], ...] = ()
 
     def add(self, values: Array, *columns: NDArray[Any]) -> None:
-        """Keep the largest of the values so far and these."""
+        """Take in values, and keep the largest of all so far."""
         if len(self.values) == self.size:  # most pieces have nothing to add
             candidates = values >= self.values[-1]
             values, columns = values[candidates], tuple(column[candidates] for column in columns)

@@ -101,7 +101,7 @@ def grid_distances(
 def listed_distances(
     lefts: Sequence[ReducedText], rights: Sequence[ReducedText]
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """The same five numbers of pairs, the k-th of `lefts` with the k-th of `rights`.
+    """Five numbers a pair, as `grid_distances` gives them, of the k-th of `lefts` with the k-th of `rights`.
 
     As many pairs as there are lanes go through the kernel together, each with its own product. Pairs in a row should be
     of similar size: they are padded to the largest.
@@ -177,7 +177,7 @@ def _grouped_norms(left: Panel, right: Panel, wanted: Mask) -> tuple[Array, Arra
 
 
 def _gathered_norms(left: Panel, right: Panel, wanted: Mask) -> tuple[Array, Array]:
-    """The same of the wanted pairs alone, which the kernel puts together by size; zeros elsewhere."""
+    """Norms of the wanted pairs alone, which the kernel puts together by size; zeros elsewhere."""
     products = _products(left, right.rows_by_text, right.row_offsets, wanted)
     i, j = np.nonzero(wanted)
     small, large = np.sort([left.ranks[i], right.ranks[j]], axis=0)

@@ -47,7 +47,7 @@ class ReducedText:
 
 
 def reduce_rows(factors: Array, *, scaled: bool = True) -> tuple[Sequence[Array], Array]:
-    """Rotate the rows of each factor of a stack (texts × n × d) so that as many as possible are zero, and drop those.
+    """Rotate the rows of each factor of a stack (texts × n × d) so that most rows become zero, and drop these.
 
     `F = U S Vᵀ` becomes `S Vᵀ`: the covariance `FᵀF`, and every nuclear norm with another factor, stay as they are.
     Returns the reduced rows (rank × d a text) by rising singular value, scaled to a largest one of just under 1 unless
@@ -69,7 +69,7 @@ def reduce_rows(factors: Array, *, scaled: bool = True) -> tuple[Sequence[Array]
 
 
 def drop_centre(factors: Array) -> tuple[Array, Array]:
-    """One row less for each factor of a stack (texts × n × d) whose rows sum to zero; divided by scales, and these.
+    """Factors with one row less, divided by scales, and the scales; rows of the stack (texts × n × d) sum to zero.
 
     The mirror that turns (1, …, 1) to the first axis makes the first row zero: the covariance stays as it is. A scale
     is at least the largest singular value, by the norm of the Gram matrix. A fraction of the cost of `reduce_rows`,

@@ -27,7 +27,7 @@ _COPIES = {"default": 0, "v3": 3, "v4": 4}
 
 
 class Route(NamedTuple):
-    """How nuclear norms are computed here: by a compiled function (None: by numpy), and the words for that.
+    """The route of nuclear norms: a compiled function (None: numpy), and a description in words.
 
     chosen: numpy by the user's choice, which is a line in the log and no warning. copy: the copy of the compiled
     function.
@@ -206,7 +206,7 @@ def norms(
 def listed_norms(
     products: NDArray[np.float32], first: tuple[Index, Index], sizes: tuple[Index, Index], corners: Array | None = None
 ) -> tuple[Array, Array]:
-    """The same of a list of sub-blocks, by the row and the column at which they begin, and their rows and columns.
+    """Norms of a list of sub-blocks, by the row and column at which each begins and its numbers of rows and columns.
 
     LANES neighbours are treated together, and padded to the largest of them, so they should be of similar size.
     `corners`: one a sub-block.
@@ -232,7 +232,7 @@ def _aligned(array: NDArray[Any]) -> int:
 
 
 def _run(block: _Block, side: int, longest: int) -> tuple[Array, Array]:
-    """The norms of a block whose smaller side, or that of the Gram matrix, and longer side are at most these."""
+    """The norms of a block; `side` bounds the smaller side, or the Gram matrix, and `longest` the longer side."""
     function = kernel()
     assert function is not None, "the caller checks kernel() first"
     poles, weights = square_root_poles()

@@ -164,7 +164,7 @@ def workers() -> Iterator[ThreadPoolExecutor]:
 
 @contextmanager
 def kept_workers() -> Iterator[None]:
-    """The same threads for all that is asked for in the context, with the memory that they keep for products."""
+    """Use one pool of threads, and its memory for products, for all calls in the context."""
     with workers() as pool:
         token = _THREADS.set(pool)
         try:

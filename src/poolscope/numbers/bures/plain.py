@@ -56,7 +56,7 @@ def norms(
     ridge: Ridge | None = None,
     wanted: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
-    """The same as `native.norms`, and without NaN."""
+    """Norms as `native.norms` gives them, but without NaN."""
     if wanted is None:
         wanted = np.ones((len(left) - 1, (len(right) - 1) * LANES), dtype=bool)
     if corners is None and ridge is None:

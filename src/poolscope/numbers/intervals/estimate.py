@@ -31,7 +31,7 @@ class Interval:
 
 
 def signed(value: float) -> str:
-    """A change in three decimals, with its sign; in one digit where these would be zeros, which have none.
+    """A change in three decimals with its sign; one significant digit where three decimals would print 0.000.
 
     >>> signed(-0.02), signed(-0.000425), signed(0.0), signed(-1e-17)
     ('-0.020', '-0.0004', '+0.000', '+0.000')

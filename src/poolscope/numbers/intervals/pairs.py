@@ -19,7 +19,7 @@ from poolscope.numbers.intervals.units import FEWEST_OF_PAIRS, Units, too_few
 
 
 def population_of_pairs(unit: str) -> str:
-    """Say what an interval of a mean over pairs answers: for other texts, of which whole units were drawn.
+    """The population of an interval of a mean over pairs: other texts, drawn in whole units.
 
     >>> population_of_pairs("documents")
     'the population of texts (clustered by document)'

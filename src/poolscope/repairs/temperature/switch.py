@@ -274,7 +274,7 @@ class _Use:
 
 @dataclass
 class _Renamed:
-    """A configuration under our name: what it said before, and how many contexts need it so."""
+    """A configuration under our name: its name before, and how many contexts use ours."""
 
     config: Any
     before: str
