@@ -355,11 +355,7 @@ def as_json(content: Any, **looks: Any) -> str:
     '{"name": "a\\u202eb\\u009b"}'
     """
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, **looks)
-    return _IN_JSON.sub(_json_escape, text)
-
-
-def _json_escape(match: re.Match[str]) -> str:
-    return json.dumps(match[0])[1:-1]
+    return _IN_JSON.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 _HERE = f"{Path(__file__).parent}{os.sep}"

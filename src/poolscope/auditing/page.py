@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import resources
+from operator import itemgetter
 from typing import Any
 
 from poolscope import __version__
@@ -196,7 +197,8 @@ def _miss(audit: Audit, miss: Miss) -> dict[str, Any]:
             for each in miss.before
         ],
         "ranks": [
-            (audit.labels.get(name, name), f"{rank:,.0f}") for name, rank in sorted(miss.ranks.items(), key=_by_rank)
+            (audit.labels.get(name, name), f"{rank:,.0f}")
+            for name, rank in sorted(miss.ranks.items(), key=itemgetter(1))
         ],
     }
 
@@ -222,10 +224,6 @@ def _inside(inside: Inside) -> dict[str, Any]:
             for match in inside.matches
         ],
     }
-
-
-def _by_rank(item: tuple[str, float]) -> float:
-    return item[1]
 
 
 def _facts(audit: Audit) -> list[tuple[str, str]]:

@@ -103,7 +103,8 @@ def external_data(file: Path, *, name: str) -> list[str]:
     places = (file.parent.resolve(), file.resolve().parent)
     again = "Download the model again from a source that you trust."
     with reading(file, again, kind=ModelError, is_not="an ONNX graph"):
-        tensors = [part for part in _messages(library.load(str(file), load_external_data=False)) if _is_outside(part)]
+        parts = _messages(library.load(str(file), load_external_data=False))
+        tensors = [part for part in parts if getattr(part, "external_data", ())]
         files = set()
         for entry in ({field.key: field.value for field in tensor.external_data} for tensor in tensors):
             location = entry.get("location", "")
@@ -131,10 +132,6 @@ def _messages(message: Any) -> Iterator[Any]:
         if kind.message_type is not None:
             for part in [value] if hasattr(value, "ListFields") else value:
                 yield from _messages(part)
-
-
-def _is_outside(message: Any) -> bool:
-    return bool(getattr(message, "external_data", ()))
 
 
 class Twin:

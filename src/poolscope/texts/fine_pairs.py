@@ -105,16 +105,12 @@ CHANGES: Mapping[str, Callable[[str], str | None]] = {
     "entity replaced": _replaced(_ENTITIES),
     "order reversed": _replaced(_ORDER),
 }
+_SYNONYM = re.compile(r"\b(" + "|".join(map(re.escape, _SYNONYMS)) + r")\b")
 CONTROLS: Mapping[str, Callable[[str], str | None]] = {
     "case": lambda sentence: _changed(sentence, sentence.upper()),
-    "synonyms": lambda sentence: _all_replaced(sentence),
+    "synonyms": lambda sentence: _changed(sentence, _SYNONYM.sub(lambda match: _SYNONYMS[match[1]], sentence)),
     "filler": lambda sentence: _FILLER + sentence[:1].lower() + sentence[1:],
 }
-_SYNONYM = re.compile(r"\b(" + "|".join(map(re.escape, _SYNONYMS)) + r")\b")
-
-
-def _all_replaced(sentence: str) -> str | None:
-    return _changed(sentence, _SYNONYM.sub(lambda match: _SYNONYMS[match[1]], sentence))
 
 
 def fine_pairs(each: int = 60) -> tuple[FinePair, ...]:

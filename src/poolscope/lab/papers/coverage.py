@@ -90,7 +90,9 @@ def is_there(kind: str, name: str) -> bool:
 
             return hasattr(poolscope, name)
         case "command":
-            return name in _commands()
+            from poolscope.cli import COMMANDS, GROUPS, rows_in
+
+            return any(name == row.name for rows in (COMMANDS, *map(rows_in, GROUPS)) for row in rows)
         case "test":
             path, _, function = name.partition("::")
             if not (_SOURCES / "tests").is_dir():
@@ -100,12 +102,6 @@ def is_there(kind: str, name: str) -> bool:
         case "page":
             return not (_SOURCES / "docs").is_dir() or (_SOURCES / "docs" / name).is_file()
     raise InputError(f"coverage.csv: received the proof {kind}:{name}; allowed: entry, name, command, test, page.")
-
-
-def _commands() -> set[str]:
-    from poolscope.cli import COMMANDS, GROUPS, rows_in
-
-    return {row.name for rows in (COMMANDS, *map(rows_in, GROUPS)) for row in rows}
 
 
 def counts(listed: Sequence[Item]) -> list[dict[str, str]]:

@@ -326,14 +326,11 @@ _ANATOMY = {"lambda": "(a) λ", "r": "(b) r", "C": "(c) C", "concentration_ratio
 _COSINE = {"cosine": "1/n² Σ cos(xⱼ, xₖ)"}
 
 
-def _draw_layers(panels: Mapping[str, str], title: str, rows: Sequence[Row]) -> Any:
-    return draw.lines(rows, x="layer", panels=panels, title=title, across="layer")
-
-
 def _two_models(number: int, models: tuple[str, str], panels: Mapping[str, str], what: str) -> Entry:
     title = f"{what}: {models[0]} and {models[1]}"
     part = Part("layers", models, ("wiki",))
-    return Entry(f"figure-{number}", title, (part,), draw=partial(_draw_layers, panels, title))
+    lines = partial(draw.lines, x="layer", panels=panels, title=title, across="layer")
+    return Entry(f"figure-{number}", title, (part,), draw=lines)
 
 
 def _table(number: int, data: str, title: str) -> Entry:

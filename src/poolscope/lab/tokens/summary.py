@@ -56,7 +56,8 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
     special = special[np.argsort(-table.counts[special], kind="stable")]
     counted = int((table.counts[frequent] >= min_count).sum())  # the kept ones are in the order of their counts
     repeated = int((table.counts[frequent] >= max(min_count, 2)).sum())
-    answers, unit = _population(moments), f"{moments.source['grouping']}s"
+    unit = f"{moments.source['grouping']}s"
+    answers = f"the population of {unit} ({unit} as draws, these texts as given)"
     bootstraps = [ItemBootstrap(number, answers=answers, unit=unit, seed=seed) for number in (counted, repeated)]
     jackknife = TextJackknife(moments, frequent)
     slots = [table.slots[part] for part in (frequent, rare, special)]
@@ -73,11 +74,6 @@ def summarise(moments: TokenMoments, *, min_count: int = 10, seed: int = 0) -> T
         provenance=_provenance(moments, settings),
         moments=moments,
     )
-
-
-def _population(moments: TokenMoments) -> str:
-    kind = moments.source["grouping"]
-    return f"the population of {kind}s ({kind}s as draws, these texts as given)"
 
 
 def _names(moments: TokenMoments, places: Index) -> GroupNames:

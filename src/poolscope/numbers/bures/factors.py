@@ -268,11 +268,9 @@ class ReducedCache:
         missing = np.array([text for text in texts.tolist() if text not in self._by_text], dtype=np.int64)
         if self.bytes[missing].sum() + self.bytes[list(self._by_text)].sum() > self._budget:
             self._by_text = {text: self._by_text[text] for text in texts.tolist() if text in self._by_text}
-        self._by_text.update(zip(missing.tolist(), self._reduced(missing, pool), strict=True))
+        reduced = reduce_texts(self.clouds, missing, pool, direction=self.direction, orthogonal=self.orthogonal)
+        self._by_text.update(zip(missing.tolist(), reduced, strict=True))
         return self._by_text
-
-    def _reduced(self, texts: Index, pool: Executor) -> list[ReducedText]:
-        return reduce_texts(self.clouds, texts, pool, direction=self.direction, orthogonal=self.orthogonal)
 
 
 def _checked_factors(stack: Array, texts: Index, clouds: TokenClouds) -> tuple[Array, Array, Array]:
