@@ -33,11 +33,11 @@ class VectorSource(Protocol):
         ...
 
     def resolved(self) -> VectorSource:
-        """The same with its whole address, once it has been found to answer."""
+        """The source with its whole address, found by asking where the address is that of a server alone."""
         ...
 
     def once(self) -> VectorSource:
-        """The same, which does not try again."""
+        """The source without further tries."""
         ...
 
     def send(self, texts: Sequence[str]) -> NDArray[np.float32]:
