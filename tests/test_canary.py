@@ -472,7 +472,7 @@ def test_words_of_others_take_time_by_their_length(part):
 
 
 def test_errors_warnings_and_log_lines_are_clean():
-    with pytest.warns(UserWarning, match="CANARY|YRANAC") as warned:
+    with pytest.warns(UserWarning, match=r"CANARY|YRANAC") as warned:
         warn(WORDS)
     lines: list[str] = []
 

@@ -179,7 +179,7 @@ def test_a_header_that_promises_more_than_the_file_holds(tmp_path, kind, ending)
     if ending == "npz":
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("vectors.npy", array.getvalue() + bytes(100))
-    with pytest.raises(InputError, match=rf"vectors\.{ending}: damaged.* promises [\d,]+ bytes and holds"):
+    with pytest.raises(InputError, match=rf"vectors\.{ending}: damaged.* [\d,]+ bytes"):
         ps.read_vectors(path)
 
 
@@ -214,7 +214,7 @@ def test_json_without_end(tmp_path):
     (tmp_path / "model" / "modules.json").write_text(deep, encoding="utf-8")
     for read in (Store.open, ps.Audit.load, ps.as_encoder):
         place = {Store.open: "store", ps.Audit.load: "", ps.as_encoder: "model"}[read]
-        with pytest.raises(PoolscopeError, match="damaged, or not"):
+        with pytest.raises(PoolscopeError, match="damaged"):
             read(tmp_path / place)
 
 
@@ -224,7 +224,7 @@ def test_tables_of_an_audit(tmp_path):
     whole = path.read_bytes()
     for data in (b"", whole[:-20], whole[:100] + b"\xff" * 40 + whole[140:]):
         path.write_bytes(data)
-        with pytest.raises(StoreError, match="damaged, or not what its name says"):
+        with pytest.raises(StoreError, match="damaged"):
             ps.Audit.load(tmp_path)
     path.unlink()
     with pytest.raises(StoreError, match="is missing"):
@@ -243,7 +243,7 @@ def test_no_table_of_an_audit_is_read_from_elsewhere(tmp_path):
 def test_a_state_that_is_no_archive(tmp_path):
     for data in (b"", b"PK\x03\x04" + b"\xff" * 60, b"\x93NUMPY\x01\x00\x05\x00((((\n"):
         (tmp_path / "state.npz").write_bytes(data)
-        with pytest.raises(StoreError, match="damaged, or not a file of token moments"):
+        with pytest.raises(StoreError, match=r"state\.npz: damaged"):
             load_state(tmp_path / "state.npz")
 
 

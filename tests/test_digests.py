@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def test_vectors_are_compared_when_they_are_used_and_only_those(tmp_path):
         opened.to_table,
         lambda: opened.save(tmp_path / "copy.arrow"),
     ):
-        with pytest.raises(StoreError, match=r"clouds\.arrow: damaged: its vectors"):
+        with pytest.raises(StoreError, match=r"clouds\.arrow: damaged"):
             use()
     assert not (tmp_path / "copy.arrow").exists()
 
@@ -191,7 +192,7 @@ def test_a_store_without_digests_is_read_and_continued(tmp_path, caplog):
     assert contents(tmp_path) == before
     files = {file.name: file for file in ps.verify(tmp_path).files}
     assert files["layer-0/shard-00000.arrow"].state == "unchecked"
-    assert files["layer-0/shard-00000.arrow"].words == f"no digest: written by poolscope {ps.__version__}"
+    assert files["layer-0/shard-00000.arrow"].words.endswith(f" {ps.__version__}")
     assert ps.verify(tmp_path).is_right
 
 
@@ -215,7 +216,7 @@ def test_changed_vectors_are_encoded_again_by_the_command_that_made_them(tmp_pat
     whole = contents(tmp_path)
     path = tmp_path / "layer-last" / "shard-00001.arrow"
     _change_a_vector(path)
-    with pytest.raises(StoreError, match="its vectors are not those that were written"):
+    with pytest.raises(StoreError, match=r"shard-00001\.arrow: .*megabyte 0"):
         list(ps.open_clouds(tmp_path))
     encoder = FakeEncoder()
     assert fill(tmp_path, encoder=encoder).damaged == 1
@@ -273,9 +274,9 @@ def test_verify_goes_through_a_folder_of_outputs(tmp_path):
 
 
 def test_verify_of_what_poolscope_did_not_write(tmp_path):
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(InputError, match="no such"):
         ps.verify(tmp_path / "nothing")
-    with pytest.raises(InputError, match="nothing in this folder"):
+    with pytest.raises(InputError, match=f"{re.escape(str(tmp_path))}: nothing"):
         ps.verify(tmp_path)
     (tmp_path / "a.csv").write_text("text\na\n")
     assert invoke("verify", tmp_path / "a.csv").stdout.splitlines()[1].startswith("unchecked")

@@ -64,7 +64,7 @@ def test_what_another_package_adds_is_found_everywhere(tmp_path):
     assert re.search(r"Repetition +\d+% share of repeated tokens", seen["audit"])
     page = (tmp_path / "0" / "report.html").read_text(encoding="utf-8")
     assert "Tokens of a text repeat earlier ones." in page
-    assert re.search(r"found \d+ → \d+ of [1-9]\d* queries", " ".join(seen["compare"].split()))
+    assert re.search(r"\d+ → \d+ of [1-9]\d* queries", " ".join(seen["compare"].split()))
     assert re.search(r"repetition +3 ", seen["correlate"])  # a point a model
     assert "turned" in seen["tune"]
     assert "300 texts" in seen["vectors"]

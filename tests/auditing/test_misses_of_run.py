@@ -72,7 +72,7 @@ def test_texts_tell_what_cannot_be_found_and_what_is_equal():
     found = audit_run({"q": {"b": 2, "c": 1, "a": 0.5}}, {"q": {"a": 1}, "r": {"gone": 1}}, texts, k=1)
     assert found.unknown == 1
     assert [miss.equal for miss in found.misses] == ["b", ""]
-    assert any("not among your texts" in sentence for sentence in found.in_words())
+    assert any("not among" in sentence for sentence in found.in_words())
 
 
 def test_files_of_trec_go_in_and_out(judged, tmp_path):
@@ -114,7 +114,7 @@ def test_retrievers_of_other_libraries_are_asked():
 
     assert audit_run(run_of(Backwards(), queries, k=4), queries, k=2).missed == 7
     assert run_of(lambda query: ["d1", "d1", "d2"], queries).scores["0"] == {"d1": 3.0, "d2": 1.0}
-    with pytest.raises(InputError, match="without an id"):
+    with pytest.raises(InputError, match=r"page_content='x'.* id\b"):
         run_of(lambda query: [Document(page_content="x")], queries)
     with pytest.raises(InputError, match="received int"):
         run_of(3, queries)
@@ -123,12 +123,12 @@ def test_retrievers_of_other_libraries_are_asked():
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("q1 Q0 a 1 0.5\n", "line 1 has 5 columns"),
-        ("q1 Q0 a 1 high x\n", "is no number"),
-        ("q1 Q0 a 1 nan x\n", "is no number"),
+        ("q1 Q0 a 1 0.5\n", "line 1 .* 5 columns"),
+        ("q1 Q0 a 1 high x\n", "query 'q1', text 'a': 'high'"),
+        ("q1 Q0 a 1 nan x\n", "query 'q1', text 'a': 'nan'"),
         ("q1 Q0 a 1 1 x\nq1 Q0 a 2 0.5 x\n", "twice"),
-        ("\n", "received no query"),
-        ("other Q0 a 1 1 x\n", "no query of the run is judged"),
+        ("\n", "no query"),
+        ("other Q0 a 1 1 x\n", "'other', .*'q1'"),
     ],
 )
 def test_what_is_no_run_is_refused_in_one_line(content, words, tmp_path):
@@ -154,7 +154,7 @@ def test_the_command(judged, tmp_path):
     arguments = ["misses", str(tmp_path / "a.run"), str(tmp_path / "qrels.txt")]
     shown = command(*arguments, "--json", tmp_path / "m.json")
     missed = audit_run(scores, qrels).missed
-    assert f"{QUERIES - missed} of {QUERIES} queries have a relevant text in the top 10" in shown
+    assert f"{QUERIES - missed} of {QUERIES} queries " in shown
     assert json.loads((tmp_path / "m.json").read_text())["queries"] == QUERIES
     command(*arguments, "--fail-below", "1", expect=1)
     command(*arguments, "--fail-below", "0")

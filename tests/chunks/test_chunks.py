@@ -168,7 +168,7 @@ def test_a_table_that_also_cuts_characters_cuts_no_chunk(text, tmp_path):
 def test_word_vectors_have_no_limit_of_their_own(tmp_path):
     table = tmp_path / "vectors.txt"
     table.write_text("the 1 0\ncat 0 1\n", encoding="utf-8")
-    with pytest.raises(InputError, match="declares no limit"):
+    with pytest.raises(InputError, match=r"tokens: received none.*vectors\.txt"):
         chunk_texts(table, ["the cat " * 9])
     chunks = chunk_texts(table, ["the cat " * 9], tokens=6)
     assert (chunks.tokens.sum(), chunks.added, chunks.split) == (18, 0, 1)
@@ -180,9 +180,8 @@ def test_word_vectors_have_no_limit_of_their_own(tmp_path):
 def test_chunks_that_a_table_cannot_encode_are_counted(tmp_path):
     folder = model2vec_folder(tmp_path / "table", max_length=8)
     chunks = chunk_texts(folder, ["the cat " * 4 + "zork " * 30])
-    assert chunks.notes() == [
-        f"{(chunks.tokens == 0).sum()} chunks have no token that the model knows: it cannot encode them."
-    ]
+    (note,) = chunks.notes()
+    assert note.startswith(f"{(chunks.tokens == 0).sum()} chunks ")
     assert chunk_texts(folder, ["the cat " * 20]).notes() == []
 
 
@@ -316,7 +315,7 @@ def test_the_source_is_not_replaced(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text("{}", encoding="utf-8")
     (tmp_path / "link.jsonl").symlink_to(source)
-    with pytest.raises(InputError, match="would replace the texts"):
+    with pytest.raises(InputError, match=r"link\.jsonl: the chunks"):
         check_chunk_file(tmp_path / "link.jsonl", source=str(source))
     check_chunk_file(tmp_path / "b.jsonl", source=str(source))
     check_chunk_file(source, source="hub:org/name")
@@ -328,10 +327,10 @@ def test_the_source_is_not_replaced(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tokens": 65}, r"received 65, but .* takes 64 tokens .* at most 64"),
-        ({"tokens": 2}, "received 2; .* Use 3 or more"),
-        ({"tokens": True}, "a whole number"),
-        ({"tokens": 12.0}, "a whole number"),
+        ({"tokens": 65}, r"received 65, .* 64 tokens .* 64"),
+        ({"tokens": 2}, "received 2; .* Use 3"),
+        ({"tokens": True}, "tokens: received True"),
+        ({"tokens": 12.0}, r"tokens: received 12\.0"),
         ({"overlap": 32}, "from 0 to 31"),
         ({"overlap": -1}, "from 0 to 31"),
     ],
@@ -342,12 +341,12 @@ def test_settings_that_cannot_be_used(settings, message, bert):
 
 
 def test_a_character_that_does_not_fit_is_named(roberta):
-    with pytest.raises(InputError, match=r"the character '你' alone takes 5 .* at least 5"):
+    with pytest.raises(InputError, match=r"received 4, .*'你' .* 5\b"):
         chunk_texts(roberta, ["a 你"], tokens=4)
 
 
 def test_a_model_without_tokenizer_is_refused():
-    with pytest.raises(ModelError, match="has no tokenizer"):
+    with pytest.raises(ModelError, match=r"'function', .* tokenizer"):
         chunk_texts(lambda texts: [[[1.0]] for _ in texts], ["a"])
 
 

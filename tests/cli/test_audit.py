@@ -75,7 +75,7 @@ def test_files_go_to_a_folder_of_their_own_or_nowhere(folder, texts, queries):
 
 def test_a_file_in_the_place_of_the_folder_is_named_before_the_work(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="is a file"):
+    with pytest.raises(InputError, match=r"output: .*/file"):
         run("no-such-model-folder/at/all", "--output", tmp_path / "file")
 
 
@@ -89,9 +89,9 @@ def test_fail_on_sets_the_exit_code(folder, texts, queries, tmp_path):
     clouds = as_encoder(folder).encode(TEXTS)[-1]
     np.save(tmp_path / "cls.npy", pool(clouds, "cls").astype(np.float32))
     np.save(tmp_path / "mean.npy", pool(clouds, "mean").astype(np.float32))
-    assert "fix or worse" in run(*quick, "--vectors", tmp_path / "cls.npy", "--fail-on", "fix", expect=1)
+    assert "(--fail-on fix)" in run(*quick, "--vectors", tmp_path / "cls.npy", "--fail-on", "fix", expect=1)
     run(*quick, "--vectors", tmp_path / "mean.npy", "--matters", 0.9, "--fail-on", "fix")
-    with pytest.raises(InputError, match="fix, look, unchecked"):
+    with pytest.raises(InputError, match="--fail-on everything"):
         run(*quick, "--fail-on", "everything")
 
 
@@ -107,7 +107,7 @@ def test_clouds_in_place_of_a_model_have_symptoms_only(folder, texts, tmp_path):
     output = run(tmp_path / "clouds.arrow", "--output", tmp_path / "out")
     assert Audit.load(tmp_path / "out").queries == 0
     assert "--queries" in output
-    with pytest.raises(InputError, match="cannot apply: TEXTS, limit"):
+    with pytest.raises(InputError, match="apply: TEXTS, limit"):
         run(tmp_path / "clouds.arrow", texts, "--limit", 5)
 
 
@@ -115,8 +115,8 @@ def test_quiet_says_nothing_and_writes_verbose_says_what_it_took_and_both_are_re
     quick = ("audit", folder, texts, "--queries", queries, "--no-encode", "--no-page", "--output", tmp_path)
     assert invoke(*quick, "--quiet").output == ""
     assert (tmp_path / "audit.json").exists()
-    assert "distances of token clouds" in invoke(*quick, "--verbose").output
-    with pytest.raises(InputError, match="Leave one out"):
+    assert "token clouds" in invoke(*quick, "--verbose").output
+    with pytest.raises(InputError, match="--quiet and --verbose"):
         invoke(*quick, "-q", "-v")
 
 
@@ -216,7 +216,7 @@ def test_changed_vectors_go_into_a_new_collection_and_never_over_an_old_one(fold
         run_command(*call, "-o", tmp_path / "g")
     with pytest.raises(InputError, match="maxsim"):
         run_command("fix", tmp_path / "a", "--cure", "maxsim", "--into", tmp_path / "b.npz")
-    with pytest.raises(InputError, match="no place for vectors"):  # said before the work, in a dry run too
+    with pytest.raises(InputError, match="no place"):  # said before the work, in a dry run too
         run_command("fix", tmp_path / "a", "--cure", "mean-projected", "--into", "nowhere://x", "--dry-run")
 
 
@@ -235,7 +235,7 @@ def test_an_audit_without_a_proven_cure_asks_for_a_name(folder, texts, queries, 
     if not Audit.load(tmp_path / "a").decision.step:
         with pytest.raises(InputError, match="--cure"):
             run_command("fix", tmp_path / "a", "-o", tmp_path / "f")
-    with pytest.raises(InputError, match="is not known"):
+    with pytest.raises(InputError, match="--cure magic"):
         run_command("fix", tmp_path / "a", "--cure", "magic", "-o", tmp_path / "f")
 
 

@@ -15,6 +15,7 @@ from command_line import run as run_command
 from evidence_data import audit, mteb_result
 from poolscope import correlate
 from poolscope.errors import InputError
+from poolscope.lab.correlate.run import MEAN
 
 run = partial(run_command, "lab", "correlate")
 
@@ -43,17 +44,17 @@ def test_the_screen_and_the_files(audits, scores, tmp_path):
     study = correlate(audits, scores)
     row = study["socm", "mteb"]
     assert f"{row.spearman.estimate.value:.2f}" in output
-    assert "fewer than 6 models" in output
+    assert "fewer than 6" in output
     assert "no scores: org/m5" in output
     assert "no metrics: org/nobody" in output
-    assert output.count("2 degrees of freedom") == 1  # for both metrics
+    assert output.count("2 degrees") == 1  # for both metrics
     assert "all metrics" in output
     assert "cannot show" not in output
     assert f"|ρ| = {row.detectable:.2f}" in output
     assert output.count("written:") == 3
     assert json.loads(files[0].read_text())["models"] == [f"org/m{k}" for k in range(5)]
     assert pq.read_table(files[1]).num_rows == 2
-    assert "Metrics against scores over 5 models" in files[2].read_text(encoding="utf-8")
+    assert "over 5 models" in files[2].read_text(encoding="utf-8")
 
 
 def test_choices(audits, scores):
@@ -77,7 +78,7 @@ def test_metrics_from_a_table(audits, scores):
     output = run("--metrics", scores, "--scores", scores)
     assert "1.00" in output
     assert run(scores, "--scores", scores) == output
-    with pytest.raises(InputError, match=r"cannot be read as an audit"):
+    with pytest.raises(InputError, match=r"scores\.csv: .*an audit"):
         run(*audits, scores, "--scores", scores)
 
 
@@ -85,23 +86,23 @@ def test_scores_from_mteb(audits, tmp_path):
     for k in range(5):
         mteb_result(tmp_path, f"org/m{k}", "r", "STS12", 0.1 * k)
     output = run(*audits, "--scores", tmp_path, "--benchmark", "MTEB(eng, v2)")
-    assert "against mean over tasks" in output
-    assert "mean over 1 tasks that every model has: STS12" in output
+    assert f"against {MEAN}" in output
+    assert ": STS12" in output
 
 
 def test_what_is_missing_is_named(audits, scores, tmp_path):
-    with pytest.raises(InputError, match="no scores were named"):
+    with pytest.raises(InputError, match=r"no scores .*--scores"):
         run(*audits)
-    with pytest.raises(InputError, match="both audits and --metrics, or neither"):
+    with pytest.raises(InputError, match="audits and --metrics"):
         run("--scores", scores)
     for choice in ((), ("--benchmark", "MTEB(eng, v2)")):
-        with pytest.raises(InputError, match=r"^scores: received .*none\.csv; there is no such file") as missing:
+        with pytest.raises(InputError, match=r"^scores: received .*none\.csv") as missing:
             run(*audits, "--scores", tmp_path / "none.csv", *choice)
         assert "hub" not in str(missing.value)
     (tmp_path / "typo.csv").write_text("model,mteb\norg/m0,1\norg/m1,x\norg/m2,3", encoding="utf-8")
-    with pytest.raises(InputError, match=r"typo\.csv: row 2, column 'mteb' holds 'x'"):
+    with pytest.raises(InputError, match=r"typo\.csv: row 2, .*'mteb' .*'x'"):
         run(*audits, "--scores", tmp_path / "typo.csv")
-    with pytest.raises(InputError, match="benchmark is for a folder"):
+    with pytest.raises(InputError, match=r"benchmark .*scores\.csv"):
         run(*audits, "--scores", scores, "--benchmark", "MTEB(eng, v2)")
     with pytest.raises(InputError, match=r"'\.gif'; allowed"):
         run(*audits, "--scores", scores, "--figure", tmp_path / "x.gif")

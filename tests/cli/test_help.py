@@ -33,7 +33,7 @@ def test_unknown_commands_are_refused():
     assert invoke("no-such-command").exit_code == 2
     near = invoke("audt")
     assert near.exit_code == 2
-    assert "Did you mean 'audit'?" in near.output
+    assert "'audit'?" in near.output
 
 
 @pytest.mark.parametrize("name", commands())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -68,24 +69,24 @@ def test_a_model_with_everything(folder, texts, tmp_path):
         "σₐ",
         "whole − averaged",
         "repeated",
-        "Random texts joined: cosine",
-        "on top of the texts",
+        "texts joined: cosine",
+        "on top of",
     ):
         assert word in output
-    assert "* beyond the limit of 64 tokens" in output
+    assert "limit of 64 tokens" in output
     assert all(stored[part] for part in ("mechanism", "nulls", "probes", "retrieval", "position", "labels"))
     assert [row["label"] for row in stored["profile"]["bins"]] == [row["label"] for row in stored["mechanism"]["bins"]]
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert "Is it only averaging?" in page
-    assert "Which documents crowd the top?" in page
+    assert "only averaging?" in page
+    assert "documents crowd" in page
 
 
 def test_without_probes_on_a_narrow_screen(folder, texts):
     output = run("length", folder, texts, "--no-probes", "--limit", 60, "--max-length", 40, width=90)
     assert "whole − averaged" not in output
-    assert "on top of the texts" not in output
+    assert "on top of" not in output
     assert "…" not in output
-    assert "60 of 320 texts selected" in output
+    assert "60 of 320 texts" in output
 
 
 def test_vectors_alone(vectors, tmp_path):
@@ -93,7 +94,7 @@ def test_vectors_alone(vectors, tmp_path):
     held = np.load(vectors)
     expected = length_profile(held["vectors"], held["lengths"])
     assert f"{expected.slope.value:+.4f}" in output
-    assert "takes the model" in output
+    assert "poolscope length MODEL" in output
     stored = json.loads((tmp_path / "r.json").read_text())
     assert stored["profile"]["slope"]["value"] == pytest.approx(expected.slope.value)
     assert (stored["nulls"], stored["mechanism"], stored["model"]) == (None, None, None)
@@ -105,11 +106,11 @@ def test_vectors_with_texts_and_labels_beside_them(texts, tmp_path):
     random = np.random.default_rng(0)
     np.save(tmp_path / "v.npy", random.standard_normal((len(TEXTS), 8)))
     output = run("length", tmp_path / "v.npy", texts, "--column", "text", "--label-column", "label", "--labels")
-    assert "lengths in words" in output
+    assert "in words" in output
     assert "label" in output
-    with pytest.raises(InputError, match="without texts or lengths"):
+    with pytest.raises(InputError, match=r"v\.npy: .*'lengths'"):
         run("length", tmp_path / "v.npy")
-    with pytest.raises(InputError, match="holds no labels"):
+    with pytest.raises(InputError, match=r"--labels: .*v\.npy"):
         run("length", tmp_path / "v.npy", texts, "--column", "text", "--labels")
 
 
@@ -120,7 +121,7 @@ def test_what_cannot_apply_is_refused(vectors, folder, texts, tmp_path):
         run("length", "no/model", "--figure", tmp_path / "r.gif")
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
-    with pytest.raises(InputError, match="has no labels"):
+    with pytest.raises(InputError, match=r"--labels: .*--label-column"):
         run("length", folder, plain, "--labels")
     with pytest.raises(InputError, match="--bins: received 'few'"):
         parse_bins("few")
@@ -132,22 +133,22 @@ def test_names_of_columns_are_those_of_the_vectors(tmp_path):
     pq.write_table(pa.table(columns), tmp_path / "v.parquet")
     named = ("--column", "body", "--label-column", "topic", "--labels")
     output = run("length", tmp_path / "v.parquet", *named)
-    assert "lengths in words" in output
+    assert "in words" in output
     assert "label" in output
     with pytest.raises(InputError, match=r"'title'.* embedding, body"):
         run("length", tmp_path / "v.parquet", "--column", "title")
     np.save(tmp_path / "v.npy", made)
-    with pytest.raises(InputError, match="received the name 'body'"):
+    with pytest.raises(InputError, match="name 'body'"):
         run("length", tmp_path / "v.npy", "--column", "body")
 
 
 def test_texts_that_would_be_ignored_are_refused(vectors, texts, tmp_path):
-    with pytest.raises(InputError, match="these cannot apply: --no-probes"):
+    with pytest.raises(InputError, match="apply: --no-probes"):
         run("length", vectors, "--no-probes")
     lines = [f"word {k}" for k in range(300)]
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(lines), encoding="utf-8")
-    with pytest.raises(InputError, match="holds lengths of its own, so TEXTS"):
+    with pytest.raises(InputError, match=r"TEXTS \("):
         run("length", vectors, plain)
     labelled = tmp_path / "labelled.jsonl"
     rows = [{"text": line, "label": "ab"[k % 2]} for k, line in enumerate(lines)]
@@ -155,7 +156,7 @@ def test_texts_that_would_be_ignored_are_refused(vectors, texts, tmp_path):
     assert "label" in run("length", vectors, labelled, "--label-column", "label", "--labels")
     np.save(tmp_path / "v.npy", np.load(vectors)["vectors"])
     plain.write_text("\n".join([*lines[:7], "", *lines[8:]]), encoding="utf-8")
-    with pytest.raises(InputError, match=r"299 texts .* for 300 vectors.* 1 text is empty"):
+    with pytest.raises(InputError, match=r"299 texts .* 300 vectors.* 1 text"):
         run("length", tmp_path / "v.npy", plain)
 
 
@@ -184,10 +185,10 @@ def test_what_was_encoded_on_top_and_columns_are_named_as_the_command_has_them(f
     rows = [{"query": " ".join(text.split()[:6]), "document": text} for text in long]
     pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     output = " ".join(run("length", "--details", folder, texts, "--no-probes", "--pairs", pairs).split())
-    assert "tokens, for the position of an answer." in output
+    assert re.search(r"\d tokens, .* position of an", output)
     assert "--no-probes" not in output
     pairs.write_text('{"query": "a", "body": "b"}\n', encoding="utf-8")
-    with pytest.raises(InputError, match="Rename one of them to 'document'") as refused:
+    with pytest.raises(InputError, match="to 'document'") as refused:
         run("length", "--details", folder, texts, "--pairs", pairs)
     assert "--document-column" not in str(refused.value)
 

@@ -100,7 +100,7 @@ def test_extras_are_those_of_the_package():
 
 
 def test_one_package_and_one_extra_are_said_in_the_singular(plain):
-    with pytest.raises(MissingExtraError, match=r"'ot', which is not installed"):
+    with pytest.raises(MissingExtraError, match="'ot', which"):
         require_all(("json", "report"), ("ot", "transport"))
 
 
@@ -112,7 +112,7 @@ def test_help_is_short_too():
 
 
 def test_the_version_names_the_route_of_the_kernel():
-    assert call("--version").output.splitlines()[1] == f"distances of token clouds: {route()}"
+    assert call("--version").output.splitlines()[1].endswith(f": {route()}")
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("verify", "no-such-folder")])

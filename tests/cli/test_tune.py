@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 
 import numpy as np
@@ -60,7 +61,7 @@ def test_tune_prints_what_the_library_finds(folder, texts, lines, tmp_path):
     stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert stored["verdict"]["sentence"] == result.verdict.sentence
     assert (tmp_path / "r.safetensors").exists() == (result.recommendation is not None)
-    assert (f"is not written: {result.outcome}" in output.replace("\n", " ")) == (result.recommendation is None)
+    assert (f"not written: {result.outcome}" in output.replace("\n", " ")) == (result.recommendation is None)
     assert stored["provenance"]["settings"]["limit"] == 1000
 
 
@@ -69,17 +70,18 @@ def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
     older = tmp_path / "r.safetensors"
     older.write_bytes(b"older")
     arguments = ("tune", folder, texts, "--search", "temperature", "--temperatures", "1", "-o", older)
-    with pytest.raises(InputError, match=r"exists already.*--force, which replaces or removes it"):
+    with pytest.raises(InputError, match=r"r\.safetensors exists.*--force"):
         run(*arguments)
     assert older.read_bytes() == b"older"
     output = run(*arguments, "--force", "--limit", "30", "--json", tmp_path / "t.json")
-    assert "nothing was tried" in output.replace("\n", " ")
+    stored = json.loads((tmp_path / "t.json").read_text())
+    assert (stored["outcome"], stored["provenance"]["settings"]["limit"]) == ("nothing was tried", 30)
+    assert stored["outcome"] in output.replace("\n", " ")
     assert not older.exists()
-    assert json.loads((tmp_path / "t.json").read_text())["provenance"]["settings"]["limit"] == 30
 
 
 def test_temperatures_are_checked_first(texts):
-    with pytest.raises(InputError, match=r"--temperatures: received 0\.0; allowed: a finite number above 0"):
+    with pytest.raises(InputError, match=r"--temperatures: received 0\.0"):
         run("tune", "no/model", texts, "--temperatures", "0.9,0")
 
 
@@ -87,7 +89,7 @@ def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
     (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"no column 'text'; .*--column NAME"):
         run("evaluate", folder, tmp_path / "t.csv", "--column", "text")
-    with pytest.raises(InputError, match="split-half reads one column"):
+    with pytest.raises(InputError, match=r"split-half .*'body', 'title'"):
         run("tune", folder, tmp_path / "t.csv", "--column", "body,title")
     with pytest.raises(InputError, match=r"sentence1, sentence2, score.*--column"):
         run("evaluate", folder, tmp_path / "t.csv", "--task", "sts")
@@ -112,24 +114,22 @@ def test_evaluate_says_that_queries_chose_the_repair(folder, texts, lines, tmp_p
     chose = list(evaluate(Repair().apply(str(folder)), task).names)[:7]
     Repair(0.5).made_for(as_encoder(str(folder)), {"chosen_by": chose}).save(tmp_path / "r.safetensors")
     said = " ".join(run("evaluate", folder, texts, "--repair", tmp_path / "r.safetensors").split())
-    assert f"7 of these {task.units} queries had a part in choosing the repair, which flatters it" in said
-    assert "had a part in choosing" not in run("evaluate", folder, texts, "--temperature", "0.5")
+    assert f"7 of these {task.units} " in said
+    assert "of these" not in run("evaluate", folder, texts, "--temperature", "0.5")
 
 
 def test_what_is_searched_can_be_chosen(folder, texts):
     shown = json.loads(invoke("tune", folder, texts, "--search", "vectors", "--json", "-").stdout)
     families = {row["family"] for row in shown["candidates"]}
     assert families <= {"vectors", "re-ranking"}
-    with pytest.raises(
-        InputError, match=r"--search colours is not known\. Choose reading, temperature, pooling, vectors"
-    ):
+    with pytest.raises(InputError, match=r"--search colours .*reading, temperature"):
         run("tune", folder, texts, "--search", "colours")
     with pytest.raises(InputError, match="--temperatures: received 'hot'"):
         run("tune", folder, texts, "--temperatures", "hot")
 
 
 def test_what_cannot_be_written_is_refused_first(texts, tmp_path):
-    with pytest.raises(InputError, match=r"a repair is a \.safetensors file"):
+    with pytest.raises(InputError, match=r"repair\.json; .*\.safetensors"):
         run("tune", "no/model", texts, "-o", tmp_path / "repair.json")
     with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):
         run("tune", "no/model", texts, "--figure", tmp_path / "r.gif")
@@ -140,7 +140,7 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     before = evaluate(Repair().apply(str(folder)), task)
     output = run("evaluate", folder, texts)
     assert output.startswith(before.in_words()[0])
-    assert f"as it is: nDCG@10 {before.value:.4f} {before.interval()}" in output
+    assert f": nDCG@10 {before.value:.4f} {before.interval()}" in output
     assert f"MRR@10 {before.others['MRR@10'].mean():.4f}" in output
     repair = Repair(0.5, vectors=MeanRemoval().fit(Repair().apply(str(folder)).encode(lines)))
     repair.save(tmp_path / "repair.safetensors")
@@ -148,11 +148,11 @@ def test_evaluate_with_and_without_a_repair(folder, texts, lines, tmp_path):
     output = run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--json", tmp_path / "e.json")
     assert f"difference {found}" in output
     assert found.in_words()[0] in " ".join(output.split())
-    assert "τ 0.5 · mean removal, project" in output
+    assert repair.label in output
     stored = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
     assert stored["difference"]["change"]["value"] == pytest.approx(found.mean)
     assert stored["before"]["value"] == pytest.approx(before.value)
-    with pytest.raises(InputError, match="the file holds both"):
+    with pytest.raises(InputError, match="--repair: received --temperature"):
         run("evaluate", folder, texts, "--repair", tmp_path / "repair.safetensors", "--pooling", "cls")
 
 
@@ -166,7 +166,7 @@ def test_evaluate_from_labelled_files(folder, lines, tmp_path):
     models = [repair.apply(str(folder)) for repair in (Repair(), Repair(0.5))]
     found = compare_scores(*(evaluate(model, task) for model in models))
     assert f"difference {found}" in output
-    assert f"the smallest gain 20 pairs could have shown is {found.smallest_gain():.3f}" in output.replace("\n", " ")
+    assert re.search(rf"20 pairs .* {found.smallest_gain():.3f}", output.replace("\n", " "))
     labels = "\n".join(f'"{line}",{"xy"[k % 2]}' for k, line in enumerate(lines))
     (tmp_path / "labels.csv").write_text(f"text,label\n{labels}\n", encoding="utf-8")
     for kind, metric in (("classification", "accuracy"), ("clustering", "v-measure")):
@@ -176,24 +176,24 @@ def test_evaluate_from_labelled_files(folder, lines, tmp_path):
 
 @pytest.mark.parametrize("pooling", ["sif", "second order"])
 def test_evaluate_refuses_poolings_that_must_be_fitted_before_anything_is_encoded(pooling, texts):
-    with pytest.raises(InputError, match=f"--pooling: received '{pooling}', which must be fitted.*`poolscope tune`"):
+    with pytest.raises(InputError, match=rf"--pooling: received '{pooling}', .*`poolscope tune`"):
         run("evaluate", "no/model", texts, "--pooling", pooling)
 
 
 def test_evaluate_says_where_there_is_too_little_to_tell(folder, lines, tmp_path):
     (tmp_path / "few.txt").write_text("\n".join(lines[:4]) + "\n", encoding="utf-8")
     output = run("evaluate", folder, tmp_path / "few.txt", "--pooling", "max", "--json", tmp_path / "few.json")
-    assert "too few to prove anything (4 queries, " in " ".join(output.split())
+    assert re.search(r"too few .*\(4 queries, \d", " ".join(output.split()))
     assert "(4 queries, 4 documents)" in output
     assert json.loads((tmp_path / "few.json").read_text())["before"]["documents"] == 4
 
 
 def test_tasks_that_cannot_be(folder, texts):
-    with pytest.raises(InputError, match=r"--task chess is not known\. Choose split-half"):
+    with pytest.raises(InputError, match=r"--task chess .*split-half"):
         run("evaluate", folder, texts, "--task", "chess")
-    with pytest.raises(InputError, match="name a file with its labels"):
+    with pytest.raises(InputError, match=r"--task sts: .*TEXTS"):
         run("evaluate", folder, "--task", "sts")
-    with pytest.raises(InputError, match="made of builtin:docstrings alone"):
+    with pytest.raises(InputError, match="--task summary-body: received"):
         run("evaluate", folder, texts, "--task", "summary-body")
 
 
@@ -208,7 +208,7 @@ def test_the_figure_shows_both_halves_and_claims_one():
     assert result.recommendation.label in figure.layout.title.text
     nothing = tune(sound, topic_texts(60), poolings=["cls"], repairs=[], reranked=0).figure()
     assert len(nothing.data) == 1
-    assert "nothing to repair" in nothing.layout.title.text
+    assert "nothing" in nothing.layout.title.text
 
 
 def test_tune_and_evaluate_ask_the_queries_of_a_file(folder, lines, tmp_path):
@@ -229,7 +229,7 @@ def test_tune_and_evaluate_ask_the_queries_of_a_file(folder, lines, tmp_path):
     assert stored["before"]["value"] == pytest.approx(evaluate(str(folder), task).value, abs=1e-6)
     with pytest.raises(InputError, match="--id-column go with --queries"):
         run("tune", folder, corpus, "--id-column", "id")
-    with pytest.raises(InputError, match="Leave one out"):
+    with pytest.raises(InputError, match="--queries: received --task retrieval"):
         run("tune", folder, corpus, *asked[:2], "--task", "retrieval")
 
 
@@ -239,6 +239,6 @@ def test_a_draw_of_queries_keeps_their_answers(lines):
     assert task.units == 6
     assert len(task.documents) == 12
     assert all(task.queries[q] == f"q {lines.index(task.documents[d])}" for q, d in task.relevant)
-    assert "6 queries among 12 of 40 texts" in task.notes[-1]
-    with pytest.raises(InputError, match="together with the task"):
+    assert "6 queries among 12 of 40" in task.notes[-1]
+    with pytest.raises(InputError, match=r"queries: .*the task"):
         tune(sound, split_half_task(lines), queries=queries)

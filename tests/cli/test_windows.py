@@ -37,9 +37,9 @@ def test_eighty_columns_show_every_number(store):
 
 def test_what_cannot_be_is_refused(store, tmp_path):
     for wrong in ("two", "0,4"):
-        with pytest.raises(InputError, match=f"--ratio: received '?{wrong[0]}"):
+        with pytest.raises(InputError, match=rf"--ratio: received '?{wrong[0]}"):
             run("windows", store, "--ratio", wrong)
-    with pytest.raises(InputError, match="Name the model"):
+    with pytest.raises(InputError, match=r"--likelihood .*a model"):
         run("windows", store, "--likelihood")
     (tmp_path / "texts.txt").write_text("one text that is short\nanother text\n")
     with pytest.raises(ModelError, match="no decoder"):

@@ -34,7 +34,7 @@ def test_writer_leaves_no_file_after_an_error(tmp_path):
 
     with pytest.raises(InputError, match="another dimension"):
         mixed()
-    with pytest.raises(InputError, match="no clouds were written"), CloudWriter(tmp_path / "c.arrow"):
+    with pytest.raises(InputError, match=r"c\.arrow: no clouds"), CloudWriter(tmp_path / "c.arrow"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -78,22 +78,22 @@ def test_builder_collects_tokens_into_texts():
 
 def test_builder_loses_nothing():
     builder = CloudBuilder()
-    with pytest.raises(InputError, match="text 0 has no tokens"):
+    with pytest.raises(InputError, match="text 0 has"):
         builder.end_text()
     builder.add_token([1.0])
-    with pytest.raises(InputError, match="1 tokens belong to no finished text"):
+    with pytest.raises(InputError, match=r"1 tokens .*end_text"):
         builder.finish()
     builder.end_text(text="a")
     builder.add_token([2.0])
     builder.end_text()
-    with pytest.raises(InputError, match="texts: entry 1 is None"):
+    with pytest.raises(InputError, match="texts: entry 1"):
         builder.finish()
 
 
 def test_a_token_of_another_dimension_is_refused_when_it_comes():
     builder = CloudBuilder()
     builder.add_token([1.0, 2.0])
-    with pytest.raises(InputError, match="token 1: received 3 numbers where the tokens before have 2"):
+    with pytest.raises(InputError, match=r"token 1: received 3 .* 2;"):
         builder.add_token([1.0, 2.0, 3.0])
     builder.end_text()
     assert builder.finish()[0].tolist() == [[1.0, 2.0]]

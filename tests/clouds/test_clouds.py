@@ -97,7 +97,7 @@ def test_concatenate_select_and_blocks():
     with pytest.raises(InputError, match="different dimension"):
         TokenClouds.concatenate([first, random_clouds(0, [2], 5)])
     other = TokenClouds(first._table.append_column("more", [[1, 2]]))
-    with pytest.raises(InputError, match="different types: more"):
+    with pytest.raises(InputError, match="types: more"):
         TokenClouds.concatenate([first, other])
 
 
@@ -117,9 +117,9 @@ def test_token_ids_are_kept_by_text():
         (lambda: TokenClouds.from_arrays([np.array([["a"]])]), "real numbers"),
         (lambda: TokenClouds.from_arrays([np.ones((2, 2)), np.ones((0, 2))]), "position 1"),
         (lambda: TokenClouds.from_arrays([np.ones((2, 2))], texts=["a", "b"]), "2 entries for 1"),
-        (lambda: TokenClouds.from_matrix(np.ones((4, 2)), [0, 3, 2, 4]), "offsets must rise"),
-        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 2]])), "zeros and ones"),
-        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 1, 1]])), r"mask of shape \(1, 3\)"),
+        (lambda: TokenClouds.from_matrix(np.ones((4, 2)), [0, 3, 2, 4]), r"offsets .*\[0, 3, 2, 4\]"),
+        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 2]])), r"mask .*\(1, 2\)"),
+        (lambda: TokenClouds.from_padded(np.ones((1, 2, 3)), np.array([[1, 1, 1]])), r"mask .*\(1, 3\)"),
         (lambda: as_matrix(np.ones((2, 2), dtype=complex)), "complex128"),
     ],
 )
@@ -134,13 +134,13 @@ def test_index_outside_is_an_index_error():
 
 
 def test_open_refuses_what_is_not_a_cloud_file(tmp_path):
-    with pytest.raises(StoreError, match="no such cloud file"):
+    with pytest.raises(StoreError, match=r"missing\.arrow: no such"):
         TokenClouds.open(tmp_path / "missing.arrow")
     (tmp_path / "text.arrow").write_text("hello")
-    with pytest.raises(StoreError, match="not a readable Arrow"):
+    with pytest.raises(StoreError, match=r"text\.arrow: .*Arrow"):
         TokenClouds.open(tmp_path / "text.arrow")
     pl.DataFrame({"a": [1]}).write_ipc(tmp_path / "frame.arrow", compression="uncompressed")
-    with pytest.raises(StoreError, match="not a cloud table"):
+    with pytest.raises(StoreError, match=r"columns \['a'\]"):
         TokenClouds.open(tmp_path / "frame.arrow")
 
 
@@ -184,7 +184,7 @@ def test_slices_are_clouds_and_copy_nothing():
     assert clouds_equal(clouds[::-1], clouds.select([3, 2, 1, 0]))
     assert clouds_equal(clouds[[2, -1]], clouds.select([2, 3]))
     assert np.array_equal(clouds[np.int64(3)], clouds[-1])
-    with pytest.raises(InputError, match="selection of no text"):
+    with pytest.raises(InputError, match=r"no text; .* 4 "):
         clouds[2:2]
 
 
@@ -194,7 +194,7 @@ def test_slices_are_clouds_and_copy_nothing():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"texts": ["a", None]}, "texts: entry 1 is None; a text is a string"),
+        ({"texts": ["a", None]}, "texts: entry 1 is None"),
         ({"texts": [1, 2]}, "texts: entry 0 is 1"),
         ({"truncated": [0, -1]}, "truncated: entry 1 is -1"),
         ({"truncated": [0, 1.5]}, "truncated: entry 1 is 1.5"),
@@ -217,9 +217,9 @@ def test_the_index_of_a_data_frame_names_the_texts():
 
 def test_lists_are_arrays_and_ragged_ones_are_refused():
     assert TokenClouds.from_padded([[[1, 2], [3, 4]]], [[1, 0]])[0].tolist() == [[1, 2]]
-    with pytest.raises(InputError, match="text 0: received a list that is no array"):
+    with pytest.raises(InputError, match=r"text 0: .*list"):
         TokenClouds.from_arrays([[[1, 2], [3]]])
-    with pytest.raises(InputError, match="batch: received a list that is no array"):
+    with pytest.raises(InputError, match=r"batch: .*list"):
         TokenClouds.from_padded([[[1, 2], [3]]], [[1, 1]])
 
 
@@ -271,7 +271,7 @@ def test_counts_that_not_all_parts_have_are_left_out(other):
 
 @pytest.mark.parametrize("index", [True, False, np.True_])
 def test_a_boolean_is_no_position(index):
-    with pytest.raises(InputError, match="type bool for 2 texts"):
+    with pytest.raises(InputError, match="bool for 2"):
         random_clouds(0, [2, 3], 3)[index]
 
 
@@ -281,7 +281,7 @@ def test_described_keeps_the_vectors_where_they_are():
     assert (list(other.ids), list(other.texts or []), other.provenance["note"]) == (["a", "b"], ["x", "y"], 1)
     assert np.shares_memory(other[1], clouds[1])
     assert "note" not in clouds.provenance
-    with pytest.raises(InputError, match="ids: received 1 entries"):
+    with pytest.raises(InputError, match="ids: received 1"):
         clouds.described(ids=["a"])
 
 

@@ -135,7 +135,7 @@ def test_the_benchmark_of_the_paper_and_unknown_names():
     assert len(tasks) == 41
     (one,) = mteb_run.benchmark_tasks(None, ["STS12"])
     assert one.metadata.name == "STS12"
-    with pytest.raises(InputError, match="--task STS99 is not in"):
+    with pytest.raises(InputError, match="--task STS99"):
         mteb_run.benchmark_tasks(None, ["STS99"])
     with pytest.raises(InputError, match="--benchmark nothing"):
         mteb_run.benchmark_tasks("nothing")

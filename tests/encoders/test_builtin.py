@@ -44,7 +44,7 @@ def test_every_file_of_the_built_in_model_is_checked(tmp_path, monkeypatch):
         for damage in (whole + b" ", None):
             named.check_files.cache_clear()
             path.unlink() if damage is None else path.write_bytes(damage)
-            with pytest.raises(ModelError, match=f"{path.name}: it (is missing|has the sha256)"):
+            with pytest.raises(ModelError, match=rf"{path.name}: it .*\b(missing|sha256)\b"):
                 as_encoder("builtin:minilm")
         path.write_bytes(whole)
     named.check_files.cache_clear()
@@ -111,7 +111,8 @@ print(json.dumps([[encoder.card.revision for encoder in found], found[0].card.na
     assert (revisions, name) == ([COMMIT, OLDER], "org/tiny")
     plain = [len(text.split()) + 2 for text in TEXTS]
     assert lengths == [[length + 2 for length in plain], plain]
-    assert "at revision 'v2' cannot be reached" in message
+    assert message.startswith("org/absent: ")
+    assert "'v2'" in message
     assert "HF_HUB_OFFLINE" in message
 
 

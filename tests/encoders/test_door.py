@@ -55,7 +55,7 @@ def test_a_function():
 
 
 def test_a_function_must_give_one_array_a_text():
-    with pytest.raises(InputError, match="gave 1 arrays for 2 texts"):
+    with pytest.raises(InputError, match=r"1 arrays .* 2 texts"):
         encode(lambda texts: by_length(texts)[:-1], ["a", "b"])
     with pytest.raises(InputError, match="layers: received"):
         encode(by_length, ["a"], layers=[0])
@@ -72,11 +72,11 @@ def test_ready_arrays_get_their_texts(given):
 
 
 def test_ready_arrays_must_match_their_texts():
-    with pytest.raises(InputError, match="received 1 texts for 2 ready clouds"):
+    with pytest.raises(InputError, match=r"1 texts .* 2 ready"):
         encode(ARRAYS, ["abc"])
     own = TokenClouds.from_arrays(ARRAYS, texts=["abc", "de"])
     assert encode(own, ["abc", "de"]).to_table().equals(own.to_table())
-    with pytest.raises(InputError, match="text 1 is not"):
+    with pytest.raises(InputError, match="text 1 "):
         encode(own, ["abc", "other"])
 
 
@@ -90,7 +90,7 @@ def test_an_encoder_of_ones_own_passes_through():
 
 @pytest.mark.parametrize("given", [by_length, ARRAYS, OwnEncoder(), TokenClouds.from_arrays(ARRAYS)])
 def test_options_that_cannot_apply_are_refused(given):
-    with pytest.raises(InputError, match=r"received the options \['max_length'\]"):
+    with pytest.raises(InputError, match=r"\['max_length'\]"):
         encode(given, ["a", "b"], max_length=3)
     assert as_encoder(given, max_length=None) is not None
 
@@ -109,9 +109,9 @@ def test_a_model_without_its_tokenizer():
 
 def test_names_that_are_neither_path_nor_hub_name(tmp_path):
     for name in ("./no/such/folder", "a/b/c", "/absent", "model.onnx", "~/absent/model", "two words"):
-        with pytest.raises(InputError, match="no file or folder"):
+        with pytest.raises(InputError, match=f"file or folder {name!r}"):
             as_encoder(name)
-    with pytest.raises(ModelError, match="the folder holds no model that poolscope knows"):
+    with pytest.raises(ModelError, match=r"folder .*config\.json"):
         as_encoder(tmp_path)
     (tmp_path / "weights.pth").write_bytes(b"")
     (tmp_path / "corpus.txt").write_text("A line of text.")
@@ -120,7 +120,7 @@ def test_names_that_are_neither_path_nor_hub_name(tmp_path):
         with pytest.raises((ModelError, InputError)) as refused:
             as_encoder(texts)
         assert str(refused.value).endswith(f": builtin:minilm {texts}")
-    with pytest.raises(ModelError, match=r"a file of type '\.pth' is no model"):
+    with pytest.raises(ModelError, match=r"'\.pth'"):
         as_encoder(tmp_path / "weights.pth")
 
 
@@ -133,13 +133,13 @@ def test_a_revision_belongs_to_hub_names(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"prompt": "a", "role": "query"}, "received prompt and role; at most one"),
-        ({"role": "poet"}, "role: received 'poet'; allowed: query, document"),
-        ({"dtype": "int4"}, "dtype: received 'int4'; allowed: float32"),
+        ({"prompt": "a", "role": "query"}, "prompt and role;"),
+        ({"role": "poet"}, "role: received 'poet'"),
+        ({"dtype": "int4"}, "dtype: received 'int4'; .*float32"),
         ({"max_length": 0}, "max_length: received 0; allowed"),
         ({"max_length": 2.5}, "max_length: received 2.5"),
         ({"batch_tokens": True}, "batch_tokens: received True"),
-        ({"batchsize": 3}, r"unknown options \['batchsize'\]; allowed: prompt, "),
+        ({"batchsize": 3}, r"\['batchsize'\]; allowed: prompt,"),
     ],
 )
 def test_wrong_options(wrong, message):
@@ -150,11 +150,11 @@ def test_wrong_options(wrong, message):
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ("one string", "received one string"),
-        (None, r"received None \(NoneType\); it holds no texts"),
+        ("one string", "one string"),
+        (None, r"None \(NoneType\)"),
         ([], "empty list"),
         (["a", None], "entry 1 is NoneType"),
-        ([b"a"], "entry 0 is bytes"),
+        ([b"a"], "0 is bytes"),
     ],
 )
 @pytest.mark.parametrize("given", [by_length, (tiny_model(), tiny_tokenizer())])
@@ -184,7 +184,7 @@ def test_prompt_rules():
     assert {role: resolve_prompt(card, EncoderOptions(role=role or None)) for role in wanted} == wanted
     assert resolve_prompt(card, EncoderOptions(prompt="")) == ""
     assert resolve_prompt(card, EncoderOptions(prompt_name="corpus")) == "c: "
-    with pytest.raises(InputError, match="does not declare"):
+    with pytest.raises(InputError, match=r"\(--prompt-name\): .*\{'name': 1\}"):
         resolve_prompt(replace(card, default_prompt={"name": 1}), EncoderOptions())
 
 
@@ -208,7 +208,7 @@ def test_the_door_is_cheap_to_import():
 
 
 def test_a_name_stands_once_in_the_table():
-    with pytest.raises(InputError, match="'onnx' is in the table already"):
+    with pytest.raises(InputError, match="'onnx' is"):
         register_encoder(EncoderKind("onnx", "mine", lambda source: True, lambda source, options: OwnEncoder()))
 
 

@@ -160,7 +160,7 @@ def test_a_flag_that_is_a_word(folder, file, settings):
 def test_layers_that_a_configuration_leaves_out_are_named(folder, count):
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**settings, "num_hidden_layers": count})
-    with pytest.warns(UserWarning, match="weights of layers that the file holds are not used"):
+    with pytest.warns(UserWarning, match=r"32 weights .*encoder\.layer\.0\."):
         as_encoder(folder)
 
 
@@ -196,14 +196,14 @@ def test_sizes_that_are_left_out_are_not_built_as_usual(folder, config):
 def test_many_layers_that_the_weights_could_not_fill_together(folder):
     path = folder / "config.json"
     write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 100, "intermediate_size": 10**5})
-    with pytest.raises(ModelError, match="cannot belong together"):
+    with pytest.raises(ModelError, match=r"config\.json asks"):
         as_encoder(folder)
 
 
 def test_layers_that_config_json_leaves_out_are_named(folder):
     path = folder / "config.json"
     write(path, {**json.loads(path.read_text(encoding="utf-8")), "num_hidden_layers": 1})
-    with pytest.warns(UserWarning, match=r"16 weights of layers"):
+    with pytest.warns(UserWarning, match="16 weights"):
         as_encoder(folder)
 
 
@@ -241,7 +241,7 @@ def test_settings_that_no_layer_can_work_with(folder, changes):
 def test_a_tokenizer_that_panics_is_one_line(folder):
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     edited(folder / "tokenizer.json", pre_tokenizer=split)
-    with pytest.raises(ModelError, match="gave up on one of the texts 1 to 1"):
+    with pytest.raises(ModelError, match="texts 1 to 1"):
         as_encoder(folder).encode(["a" * 40 + "b"])
 
 

@@ -78,12 +78,12 @@ def test_moved_tokens_stand_at_other_positions(pair, inputs):
 def test_positions_that_cannot_be_moved():
     inputs = TokenInputs(as_encoder(word_model("Llama")))
     assert inputs.position_tables() == []
-    with pytest.raises(ModelError, match="no table of absolute positions"), inputs.moved(3):
+    with pytest.raises(ModelError, match=r"LlamaModel .*absolute"), inputs.moved(3):
         pass
 
 
 def test_what_cannot_be_done_is_named(inputs):
-    with pytest.raises(ModelError, match="which takes no tokens"):
+    with pytest.raises(ModelError, match=r"'function', .* tokens"):
         TokenInputs(as_encoder(lambda texts: [[[1.0]] for _ in texts]))
     with pytest.raises(InputError, match=r"130 tokens; .* 128 positions"):
         inputs.encode([np.full(128, 5, dtype=np.int32)])

@@ -54,8 +54,8 @@ def test_a_loaded_model_stays_what_it_is():
 def test_a_model_without_linear_layers_is_refused():
     bare = torch.nn.Sequential(torch.nn.ReLU())
     bare.device = torch.device("cpu")
-    with pytest.raises(InputError, match="no linear layers"):
+    with pytest.raises(InputError, match=r"--dtype int8: .*linear"):
         in_int8(bare)
     bare.device = torch.device("cuda")
-    with pytest.raises(InputError, match="is for the CPU"):
+    with pytest.raises(InputError, match=r"--dtype int8 .* cuda"):
         in_int8(bare)

@@ -148,7 +148,7 @@ def test_damaged_files_are_named(damage, tmp_path):
 def test_a_folder_without_weights(tmp_path):
     folder = save_model(tmp_path)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ModelError, match="no weights in"):
+    with pytest.raises(ModelError, match=r"no weights .*model\.safetensors"):
         encode(folder, TEXTS)
 
 
@@ -160,7 +160,7 @@ def test_a_folder_without_tokenizer_files_is_refused(tmp_path):
     for path in folder.iterdir():
         if path.name not in ("config.json", "model.safetensors"):
             path.unlink()
-    with pytest.raises(ModelError, match=r"tokenizer has \d+ entries"):
+    with pytest.raises(ModelError, match=r"tokenizer .*\d+ entries"):
         as_encoder(folder)
 
 
@@ -169,15 +169,13 @@ def test_a_tokenizer_that_reaches_less_than_half_of_the_table_is_refused():
     known = len(tokenizer)
     padded = tiny_model("Bert", vocab_size=2 * known)
     assert len(encode((padded, tokenizer), TEXTS)) == len(TEXTS)
-    with pytest.raises(
-        ModelError, match=rf"has {known} entries, 4 of them special, for a table of {2 * known + 1} token"
-    ):
+    with pytest.raises(ModelError, match=rf"{known} entries, 4 .* {2 * known + 1} token"):
         as_encoder((tiny_model("Bert", vocab_size=2 * known + 1), tokenizer))
 
 
 def test_a_vocabulary_of_special_tokens_alone_is_refused_without_a_table_too():
     check_vocabulary(Vocabulary(str, 6, frozenset(range(5))), None, name="m")
-    with pytest.raises(ModelError, match="5 entries, 5 of them special"):
+    with pytest.raises(ModelError, match="5 entries, 5 "):
         check_vocabulary(Vocabulary(str, 5, frozenset(range(5))), None, name="m")
 
 
@@ -199,5 +197,5 @@ def test_a_vocabulary_of_special_tokens_alone_is_refused_without_a_table_too():
 def test_declarations_of_another_shape_are_named(file, content, tmp_path):
     folder = declare(save_model(tmp_path / "model"))
     write(folder / file, content)
-    with pytest.raises(ModelError, match=f"{file}: it must be a"):
+    with pytest.raises(ModelError, match=f"{file}: it must"):
         as_encoder(folder)

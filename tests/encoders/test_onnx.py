@@ -142,11 +142,11 @@ def test_the_revision_follows_the_files(folder):
 
 
 def test_what_cannot_be_asked_of_a_graph(folder):
-    with pytest.raises(InputError, match="dtype: received 'float16' for an ONNX model"):
+    with pytest.raises(InputError, match="dtype: received 'float16'"):
         as_encoder(folder, dtype="float16")
     with pytest.raises(InputError, match="device: received 'tpu'"):
         as_encoder(folder, device="tpu")
-    with pytest.raises(InputError, match=f"positions for {POSITIONS} tokens only"):
+    with pytest.raises(InputError, match=rf"--max-length.*{POSITIONS} tokens"):
         as_encoder(folder, max_length=POSITIONS + 1)
 
 
@@ -161,7 +161,7 @@ def test_texts_beyond_undeclared_positions_say_what_to_do(folder):
 
 def test_unusable_files_are_named(folder):
     (folder / "broken.onnx").write_bytes(b"no graph")
-    with pytest.raises(ModelError, match=r"broken\.onnx: damaged, or not an ONNX graph"):
+    with pytest.raises(ModelError, match=r"broken\.onnx: damaged"):
         as_encoder(folder / "broken.onnx")
     (folder / "tokenizer.json").unlink()
     with pytest.raises(ModelError, match=r"no tokenizer\.json beside model\.onnx"):
@@ -186,10 +186,10 @@ def graph_with(inputs: list[str], shape: list[str | int], file: Path, *, kind: s
 
 def test_graphs_of_another_form_are_refused(folder):
     graph_with(["input_ids"], ["texts", "positions"], folder / "model.onnx")
-    with pytest.raises(ModelError, match=r"no output has the shape.*found: vectors"):
+    with pytest.raises(ModelError, match=r"output .*: vectors"):
         as_encoder(folder)
     graph_with(["pixels"], ["texts", "positions", 1], folder / "model.onnx")
-    with pytest.raises(ModelError, match=r"asks for \['pixels'\]; allowed: input_ids"):
+    with pytest.raises(ModelError, match=r"\['pixels'\]; allowed: input_ids"):
         as_encoder(folder)
     graph_with(["input_ids"], ["texts", "positions", 1], folder / "model.onnx", kind="FLOAT16")
     with pytest.raises(ModelError, match="as integers"):
@@ -264,9 +264,9 @@ def test_what_is_missing_to_look_inside_is_said(folder):
     change_weights(folder / "model.onnx", without_a_name)
     encoder = as_encoder(folder)
     assert encoder.attention is None
-    with pytest.raises(ModelError, match=r"\d+ of \d+ of a BertModel"):
+    with pytest.raises(ModelError, match=r"\d+ of \d+ .*BertModel"):
         attention_of(encoder)
-    with pytest.raises(ModelError, match=r"gives its last layer only\. To look inside"):
+    with pytest.raises(ModelError, match="last layer"):
         encode(folder, TEXTS, layers=[0])
     assert len(encode(folder, TEXTS)) == len(TEXTS)
     (folder / "config.json").unlink()
@@ -280,7 +280,7 @@ def test_a_model_that_gives_other_numbers_is_not_used(folder):
     write(folder / "config.json", {**settings, "hidden_act": "relu"})
     encoder = as_encoder(folder)
     assert encoder.attention is None
-    assert "gives other numbers than the graph" in encoder.lacking
+    assert "other numbers" in encoder.lacking
 
 
 # -- numbers of a graph that lie in other files -----------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_numbers_from_outside_of_the_folder_are_refused(with_data, location, wit
     (place / "*" / "_ORT_MEM_ADDR_").mkdir(parents=True)
     (place / "*" / "_ORT_MEM_ADDR_" / "*").write_bytes(bytes(1600))
     (place / "model.onnx").write_bytes(graph_with_data(location, within=within))
-    with pytest.raises(ModelError, match=r"keeps numbers in .*; allowed: a file in the folder"):
+    with pytest.raises(ModelError, match=r"model\.onnx keeps"):
         as_encoder(place)
 
 
@@ -335,7 +335,7 @@ def test_numbers_from_outside_of_the_folder_are_refused(with_data, location, wit
 def test_numbers_beyond_the_end_of_their_file_are_refused(with_data, length):
     place, _ = with_data
     (place / "model.onnx").write_bytes(graph_with_data("weights.bin", length=length))
-    with pytest.raises(ModelError, match=r"asks for bytes 0 to .* which has 1,600"):
+    with pytest.raises(ModelError, match=r"bytes 0 .* 1,600"):
         as_encoder(place)
 
 
@@ -377,6 +377,6 @@ def test_a_graph_that_takes_all_memory_is_refused_in_one_line(with_data):
         ]
     )
     (place / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match=r"refused: opening it takes more than .* of memory") as caught:
+    with pytest.raises(ModelError, match=r"opening .* memory") as caught:
         as_encoder(place)
     assert "\n" not in str(caught.value)

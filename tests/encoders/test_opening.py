@@ -167,7 +167,7 @@ def test_files_that_change_between_the_two_openings(folder):
             first.facts()
             edited(folder / "config.json", num_hidden_layers=1)
 
-    with pytest.raises(ModelError, match="its files changed while it was opened"):
+    with pytest.raises(ModelError, match=r"m: .*changed"):
         open_and_change()
 
 
@@ -177,7 +177,7 @@ def test_a_factor_of_the_limits(folder, monkeypatch):
     monkeypatch.setenv(opening.FACTOR, "10")
     assert opening.limits_for("transformers", stamps).memory == pytest.approx(10 * usual.memory)
     monkeypatch.setenv(opening.FACTOR, "many")
-    with pytest.raises(InputError, match="is no factor"):
+    with pytest.raises(InputError, match=f"{opening.FACTOR}=many"):
         opening.limits_for("transformers", stamps)
 
 
@@ -214,7 +214,7 @@ def test_a_folder_that_came_through_is_not_opened_again(folder, openings):
 def test_a_refused_folder_is_opened_again(folder, openings):
     edited(folder / "config.json", num_hidden_layers=10**7)
     for _ in range(2):
-        with pytest.raises(ModelError, match="cannot belong together"):
+        with pytest.raises(ModelError, match=r"config\.json asks"):
             in_a_later_process(folder)
     assert len(openings) == 2
 

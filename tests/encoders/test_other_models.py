@@ -24,13 +24,13 @@ WORDS = {**SMALL, "vocab_size": 50, "bos_token_id": 0, "eos_token_id": 2, "pad_t
         (lambda: transformers.ViTModel(transformers.ViTConfig(**PICTURES)), "ViTModel, which reads pixel_values"),
         (
             lambda: transformers.CLIPModel(transformers.CLIPConfig(text_config=WORDS, vision_config=PICTURES)),
-            "CLIPModel, which compares texts with images",
+            "CLIPModel, .*images",
         ),
         (
             lambda: transformers.SiglipModel(transformers.SiglipConfig(text_config=WORDS, vision_config=PICTURES)),
-            "SiglipModel, which compares texts with images",
+            "SiglipModel, .*images",
         ),
-        (lambda: tiny_model().to("meta"), "weights are not in memory"),
+        (lambda: tiny_model().to("meta"), "BertModel .*in memory"),
     ],
 )
 def test_models_that_do_not_read_texts(make, message, tmp_path):
@@ -46,7 +46,7 @@ def test_a_folder_of_an_adapter(tmp_path, with_its_model):
         save_model(tmp_path)
     write(tmp_path / "adapter_config.json", {"peft_type": "LORA"})
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
-    with pytest.raises(ModelError, match="holds an adapter"):
+    with pytest.raises(ModelError, match=r"adapter_config\.json"):
         as_encoder(tmp_path, trust_remote_code=True)
 
 
@@ -63,10 +63,10 @@ def test_a_compiled_model_is_taken_as_it_was(tmp_path):
 
 
 def test_a_dimension_that_is_cut_is_said(tmp_path):
-    with pytest.warns(UserWarning, match=r"cuts its vectors to 8 numbers \(truncate_dim\)"):
+    with pytest.warns(UserWarning, match=r" 8 numbers \(truncate_dim\)"):
         as_encoder(loaded(tmp_path, truncate_dim=8))
     write(tmp_path / "model" / "config_sentence_transformers.json", {"truncate_dim": 8})
-    with pytest.warns(UserWarning, match=r"cuts its vectors to 8 numbers \(truncate_dim\)"):
+    with pytest.warns(UserWarning, match=r" 8 numbers \(truncate_dim\)"):
         as_encoder(tmp_path / "model")
 
 
@@ -77,7 +77,7 @@ def test_a_folder_of_a_model_of_images_without_a_tokenizer(tmp_path, kind):
     config = {"text_config": {**size, "vocab_size": 30}, "vision_config": images} if kind == "Siglip" else images
     made = getattr(transformers, f"{kind}Config")(**config)
     getattr(transformers, f"{kind}Model")(made).save_pretrained(tmp_path)
-    with pytest.raises(ModelError, match=r"reads pixel_values|compares texts with images"):
+    with pytest.raises(ModelError, match=r"pixel_values|with images"):
         as_encoder(tmp_path)
 
 
@@ -107,7 +107,7 @@ def test_a_router_goes_by_its_role(tmp_path):
         encoder = as_encoder(model, role=role)
         assert encoder.card.pooling == (pooling,)
         np.testing.assert_allclose(pool(encoder.encode(texts)[-1], pooling), own(texts), rtol=1e-4, atol=1e-6)
-    with pytest.raises(ModelError, match=r"received no role; allowed: query, document"):
+    with pytest.raises(ModelError, match="role; allowed: query, document"):
         as_encoder(model)
     model.save(str(tmp_path / "router"))
     for role in ("query", "document"):
@@ -120,7 +120,7 @@ def test_a_router_goes_by_its_role(tmp_path):
             assert there.card.revision != encoder.card.revision
             back = with_options(there, options_of(encoder), role=role)
             np.testing.assert_array_equal(back.encode(texts)[-1][1], encoder.encode(texts)[-1][1])
-    with pytest.raises(ModelError, match="received no role; allowed: query, document"):
+    with pytest.raises(ModelError, match="role; allowed: query, document"):
         as_encoder(str(tmp_path / "router"))
 
 
@@ -131,7 +131,7 @@ def test_a_router_does_not_lead_out_of_its_folder(tmp_path, part):
     for structure in ({"query": [part]}, {"query": [], "document": [part]}, {"query": ["other"]}, [], None):
         kinds = {part: "sentence_transformers.models.Transformer"}
         write(tmp_path / "router" / "router_config.json", {"types": kinds, "structure": structure})
-        with pytest.raises(ModelError, match=r"outside its folder|router_config\.json must name"):
+        with pytest.raises(ModelError, match=r"its folder|router_config\.json must"):
             as_encoder(str(tmp_path / "router"), role="query")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -102,7 +103,7 @@ def test_patches_that_fill_up_an_image_are_left_out():
     clouds = encode((model, own), images=pictures)
     assert clouds.lengths.tolist() == masks
     assert masks[1] < 16
-    with pytest.raises(ModelError, match=r"Siglip2VisionModel.*needed: the processor of this model"):
+    with pytest.raises(ModelError, match=r"Siglip2VisionModel.*processor"):
         encode((model, processor()), images=pictures)
 
 
@@ -129,7 +130,7 @@ def test_sizes_that_the_weights_cannot_fill_are_refused(tmp_path):
     processor().save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**settings, "num_hidden_layers": 10**7}), encoding="utf-8")
-    with pytest.raises(ModelError, match="cannot belong together"):
+    with pytest.raises(ModelError, match=r"config\.json asks"):
         encode(tmp_path, images=pictures())
 
 
@@ -139,7 +140,7 @@ def test_what_needs_attention_is_refused_in_our_words():
         PatchEncoder(*whisper(), kind="audio", name="tiny"),
     ):
         for refused in (lambda: layers(encoder, ["a text"]), lambda: tempscale(encoder, 0.5).__enter__()):  # noqa: B023
-            with pytest.raises(PoolscopeError, match=f"kind '{encoder.card.kind}'.*(needed|allowed): a"):
+            with pytest.raises(PoolscopeError, match=rf"kind '{encoder.card.kind}'.*(needed|allowed): a"):
                 refused()
     for model in (vision("ViT"), whisper()[0]):
         with pytest.raises(ModelError, match=r"reads (pixel_values|input_features); needed"):
@@ -149,18 +150,18 @@ def test_what_needs_attention_is_refused_in_our_words():
 @pytest.mark.parametrize(
     ("inputs", "word"),
     [
-        ({}, "holds no texts"),
-        ({"texts": ["a"], "images": [1]}, "needed: one of them"),
-        ({"images": []}, "at least one"),
+        ({}, "no texts"),
+        ({"texts": ["a"], "images": [1]}, "texts, images and audio"),
+        ({"images": []}, "images: received list"),
         ({"images": "picture.png"}, "a list"),
-        ({"images": ["picture.png"]}, "cannot be read"),
+        ({"images": ["picture.png"]}, r"images: 'picture\.png'"),
         ({"audio": [np.zeros((2, 3))]}, "reads pixel_values"),
     ],
 )
 def test_wrong_inputs_are_refused(inputs, word):
     with pytest.raises(PoolscopeError, match=word):
         encode((vision("ViT"), processor()), **inputs)
-    with pytest.raises(InputError, match="entry 0 has shape"):
+    with pytest.raises(InputError, match=r"entry 0 .*shape"):
         encode(whisper(), audio=[np.zeros((2, 3))])
 
 
@@ -226,24 +227,24 @@ def test_files_that_are_no_images_are_refused(tmp_path, monkeypatch):
         os.mkfifo(tmp_path / "pipe")
         names.append("pipe")
     for name in names:
-        with pytest.raises(InputError, match="cannot be read as an image"):
+        with pytest.raises(InputError, match=rf"images: .*{re.escape((tmp_path / name).name)}.* \("):
             encode(model, images=[tmp_path / name])
 
 
 @pytest.mark.parametrize("wrong", [len, print, lambda **_: {"pixel_values": 5}, lambda **_: {}, tiny_tokenizer])
 def test_what_is_no_processor_is_refused(wrong):
-    with pytest.raises(InputError, match=r"^images: the processor"):
+    with pytest.raises(InputError, match=r"^images: .*processor"):
         encode((vision("ViT"), wrong), images=pictures())
 
 
 @pytest.mark.parametrize("item", [["a", "b"], [[1], [1, 2]], None, [10**400], [np.nan], [1j], [1e38]])
 def test_what_is_no_sound_is_refused(item):
-    with pytest.raises(InputError, match="audio: entry 0 has"):
+    with pytest.raises(InputError, match="audio: entry 0"):
         encode(whisper(), audio=[item])
 
 
 def test_a_sound_that_the_processor_cuts_is_said():
-    with pytest.warns(UserWarning, match="1 of 2 sounds have more than 16,000 samples"):
+    with pytest.warns(UserWarning, match=r"1 of 2 sounds .* 16,000 samples"):
         encode(whisper(), audio=[np.zeros(16000), np.zeros(16001)])
 
 
@@ -251,5 +252,5 @@ def test_a_sound_that_the_processor_cuts_is_said():
 def test_a_small_file_of_an_enormous_image_is_refused(tmp_path):
     Image.new("1", (12_000, 12_000)).save(tmp_path / "small.png")
     assert (tmp_path / "small.png").stat().st_size < 10**5
-    with pytest.raises(InputError, match="holds more than"):
+    with pytest.raises(InputError, match=r"small\.png"):
         encode((vision("ViT"), processor()), images=[tmp_path / "small.png"])

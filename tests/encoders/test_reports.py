@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -28,15 +29,15 @@ class Declares:
 @pytest.mark.parametrize(
     ("pooling", "faithful", "sentence"),
     [
-        (("mean",), True, "pools by the mean of its tokens, and so does poolscope"),
-        ((), None, "declares no pooling. It is treated as mean pooling"),
-        (("cls",), False, "nothing about its own CLS vectors"),
-        (("lasttoken",), False, "pools by its last token"),
-        (("weightedmean",), False, "later tokens weigh more"),
-        (("max",), False, "the largest value of each dimension"),
-        (("mean_sqrt_len_tokens",), False, "cosines and SOCM are the model's own"),
-        (("cls", "mean"), False, r"joins several poolings end to end (cls + mean)"),
-        (("median",), False, "pools by 'median', which poolscope does not know"),
+        (("mean",), True, "by the mean"),
+        ((), None, "no pooling"),
+        (("cls",), False, "CLS vectors"),
+        (("lasttoken",), False, "last token"),
+        (("weightedmean",), False, "later tokens"),
+        (("max",), False, "largest value"),
+        (("mean_sqrt_len_tokens",), False, "the model's own"),
+        (("cls", "mean"), False, r"(cls + mean)"),
+        (("median",), False, "'median', which"),
     ],
 )
 def test_each_pooling_is_told_in_plain_words(pooling, faithful, sentence):
@@ -56,26 +57,25 @@ def test_modules_after_the_pooling():
 
 def test_a_runtime_is_told_how_the_model_pools_and_nothing_of_clouds():
     report = pooling_report(Declares(pooling=("cls",), after=("Dense", "Normalize")))
-    assert report.notes(of_reference=True)[:2] == (
-        "The model pools by its first token (CLS).",
-        "After pooling the model applies Dense.",
-    )
+    pooled, after = report.notes(of_reference=True)[:2]
+    assert "(CLS)" in pooled
+    assert " Dense." in after
 
 
 def test_prompts_and_lengths_as_used(tmp_path):
     prompts = {"query": "query : ", "passage": ""}
     folder = declare(save_model(tmp_path), pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=prompts)
     plain = pooling_report(as_encoder(folder))
-    assert "declares prompts (query) and none is used" in plain.notes()[1]
-    assert plain.notes()[-1] == "Texts are truncated at 24 tokens, as the model declares."
-    assert plain.notes(of_reference=True)[-1] == "The reference truncates texts at 24 tokens, as the model declares."
+    assert "prompts (query) and none" in plain.notes()[1]
+    assert re.match("Texts .* 24 tokens, ", plain.notes()[-1])
+    assert re.match("The reference .* 24 tokens, ", plain.notes(of_reference=True)[-1])
     query = pooling_report(as_encoder(folder, role="query", max_length=9))
     assert (query.prompt, query.max_length, query.declared_max_length) == ("query : ", 9, 24)
-    assert "its tokens are left out of the cloud" in query.notes()[1]
-    assert query.notes()[-1] == "Texts are truncated at 9 tokens; the model declares 24."
+    assert "its tokens" in query.notes()[1]
+    assert re.match(r"Texts .* 9 tokens; .* 24\.", query.notes()[-1])
     document = pooling_report(as_encoder(folder, role="document"))
-    assert "declares no prompt for the role 'document'" in document.notes()[1]
-    assert pooling_report(Declares()).notes()[-1] == "The model declares no maximal length; no text is truncated."
+    assert "role 'document'" in document.notes()[1]
+    assert "no maximal length" in pooling_report(Declares()).notes()[-1]
 
 
 def test_truncation_is_counted_and_what_became_identical_is_found():
@@ -95,10 +95,10 @@ def test_truncation_is_counted_and_what_became_identical_is_found():
     assert report.identical == ((0, 1, 3, 4),)
     assert report.identical_ids == (("0", "1", "3", "4"),)
     first, second, third = report.notes()
-    assert first == "Truncated: 4 of 6 texts (66.7%). The model never reads 10 tokens (25.6% of all)."
-    assert second.startswith("4 different texts became identical")
+    assert re.match(r"Truncated: 4 of 6 texts \(66\.7%\)\. .* 10 tokens \(25\.6%", first)
+    assert second.startswith("4 different texts")
     assert "--max-length (max_length)" in second
-    assert third == "Identical after truncation, by id: 0 = 1 = 3 = 4."
+    assert third.endswith(": 0 = 1 = 3 = 4.")
     content = json.loads(json.dumps(report.to_dict()))
     assert (content["identical"], content["identical_ids"]) == ([[0, 1, 3, 4]], [["0", "1", "3", "4"]])
 
@@ -130,7 +130,8 @@ def test_texts_that_the_tokenizer_confuses_are_not_blamed_on_truncation():
 def test_nothing_cut():
     clouds = TokenClouds.from_arrays([np.eye(2), np.eye(2)], texts=["a", "b"])
     report = truncation_report(clouds)
-    assert report.notes() == ("No text is truncated.",)
+    (note,) = report.notes()
+    assert note.startswith("No text")
     assert (report.share_lost, report.identical) == (0, ())
 
 
@@ -146,9 +147,7 @@ def test_clouds_without_token_ids_or_texts():
 # -- what encode says, and what clouds know of themselves -------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("mode", "sentence"), [("cls", "The model pools by its first token (CLS)."), ("lasttoken", "by its last token")]
-)
+@pytest.mark.parametrize(("mode", "sentence"), [("cls", "first token (CLS)"), ("lasttoken", "last token")])
 def test_encode_warns_once_of_a_model_that_does_not_pool_by_the_mean(mode, sentence, tmp_path, caplog):
     folder = declare(save_model(tmp_path / "model"), pooling={"pooling_mode": mode})
     with caplog.at_level(logging.WARNING, "poolscope"):
@@ -166,7 +165,8 @@ def test_a_folder_that_declares_nothing_is_named_and_a_loaded_pair_is_not(tmp_pa
         assert not caplog.records
         encode(folder, ["the cat"])
     (record,) = caplog.records
-    assert "declares no pooling. It is treated as mean pooling" in record.getMessage()
+    assert str(folder) in record.getMessage()
+    assert "no pooling" in record.getMessage()
 
 
 def test_ready_clouds_tell_what_was_told_when_they_were_encoded(tmp_path):
@@ -186,4 +186,5 @@ def test_ready_clouds_tell_what_was_told_when_they_were_encoded(tmp_path):
 @pytest.mark.parametrize("origin", [{}, {"model": {"name": "m"}}, {"model": "m", "texts": 3, "unknown": None}], ids=str)
 def test_clouds_of_unknown_origin_say_what_they_can(origin):
     clouds = TokenClouds.from_arrays([np.eye(2)], provenance=origin)
-    assert cloud_notes(clouds) == ["No text is truncated."]
+    (note,) = cloud_notes(clouds)
+    assert note.startswith("No text")

@@ -108,7 +108,7 @@ def test_truncation_counts_the_prompt_and_matches(folder):
 def test_a_prompt_that_fills_the_text_leaves_nothing(tmp_path):
     plain = save_model(tmp_path, tokenizer=tiny_tokenizer(template="<s> $A"))
     folder = declare(plain, pooling={"pooling_mode": "mean", "include_prompt": False}, prompts=PROMPTS)
-    with pytest.raises(InputError, match="once the prompt's are left out"):
+    with pytest.raises(InputError, match=r"1 of 1 texts .*the prompt's"):
         encode(folder, ["a cat"], prompt_name="passage", max_length=5)
 
 
@@ -214,20 +214,20 @@ def test_modules_that_change_the_tokens_are_refused(tmp_path):
     folder = declare(save_model(tmp_path))
     between = WordWeights(["cat"], {"cat": 2.0})
     model = SentenceTransformer(str(folder))
-    with pytest.raises(ModelError, match="WordWeights change the tokens"):
+    with pytest.raises(ModelError, match="WordWeights"):
         as_encoder(SentenceTransformer(modules=[model[0], between, model[1]]))
     kinds = ["Transformer", "WordWeights", "Pooling"]
     write(folder / "modules.json", [{"path": "", "type": f"sentence_transformers.models.{kind}"} for kind in kinds])
-    with pytest.raises(ModelError, match="WordWeights change the tokens"):
+    with pytest.raises(ModelError, match="WordWeights"):
         as_encoder(folder)
 
 
 def test_a_first_module_that_gives_no_tokens_is_refused(tmp_path):
     words = BoW(["cat", "dog"])
-    with pytest.raises(ModelError, match="first module is BoW"):
+    with pytest.raises(ModelError, match="module is BoW"):
         as_encoder(SentenceTransformer(modules=[words]))
     write(tmp_path / "modules.json", [{"path": "", "type": "sentence_transformers.models.CLIPModel"}])
-    with pytest.raises(ModelError, match="first module is CLIPModel"):
+    with pytest.raises(ModelError, match="module is CLIPModel"):
         as_encoder(tmp_path)
 
 
@@ -249,7 +249,7 @@ def test_a_chat_template_is_refused(folder):
 def test_another_backend_is_refused(folder):
     model = SentenceTransformer(str(folder))
     model[0].backend = "openvino"
-    with pytest.raises(ModelError, match="loaded with the backend 'openvino'; allowed: torch"):
+    with pytest.raises(ModelError, match="'openvino'; allowed: torch"):
         as_encoder(model)
 
 
@@ -264,7 +264,7 @@ def test_modules_outside_the_folder_are_refused(tmp_path):
         folder / "modules.json",
         [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds],
     )
-    with pytest.raises(ModelError, match="points outside its folder"):
+    with pytest.raises(ModelError, match=r"modules\.json points"):
         as_encoder(folder)
 
 
@@ -274,5 +274,5 @@ def test_instructor_models_leave_their_prompt_out_without_saying_so(folder):
 
 
 def test_unknown_prompt_names_list_the_known(folder):
-    with pytest.raises(InputError, match=r"'poem', which .* does not declare; declared: passage, query"):
+    with pytest.raises(InputError, match=r"'poem', .*: passage, query"):
         as_encoder(folder, prompt_name="poem")

@@ -50,7 +50,7 @@ def test_model2vec_counts_what_it_cuts_and_what_it_does_not_know(tmp_path, caplo
     assert clouds.lengths.tolist() == [3, 1, 3]  # 4 tokens times 3 characters, the usual length of a word here
     assert (clouds.lengths + clouds.truncated).tolist() == [7, 1, 100]
     assert clouds.provenance["unknown"] == {"tokens": 1, "texts": 1}
-    assert "does not know 1 tokens (12.5%) in 1 of 3 texts" in caplog.text
+    assert "1 tokens (12.5%) in 1 of 3" in caplog.text
 
 
 def test_shared_and_weighted_rows(tmp_path):
@@ -71,7 +71,7 @@ def test_layers_and_options_of_a_table(tmp_path):
     np.testing.assert_array_equal(found[0][2], found[-1][2])
     assert len(encode(folder, TEXTS, device="cpu")) == len(TEXTS)
     for wrong in ({"dtype": "float16"}, {"device": "cuda"}):
-        with pytest.raises(InputError, match="for a static table"):
+        with pytest.raises(InputError, match="static table"):
             as_encoder(folder, **wrong)
     with pytest.raises(InputError, match="layers: received"):
         encode(folder, TEXTS, layers=[1])
@@ -79,14 +79,14 @@ def test_layers_and_options_of_a_table(tmp_path):
 
 
 def test_texts_of_unknown_words_only_are_named(tmp_path):
-    with pytest.raises(InputError, match=r"2 of 3 texts .*\[0, 2\]; first: 'zork'"):
+    with pytest.raises(InputError, match=r"2 of 3 .*\[0, 2\]; first: 'zork'"):
         encode(model2vec_folder(tmp_path), ["zork", "cat", ""])
 
 
 def test_damaged_tables_are_refused(tmp_path):
-    with pytest.raises(ModelError, match=r"holds \['other'\]; needed"):
+    with pytest.raises(ModelError, match=r"\['other'\]"):
         as_encoder(model2vec_folder(tmp_path / "a", arrays={"other": np.zeros((2, 2), np.float32)}))
-    with pytest.raises(ModelError, match=f"3 rows for {SIZE} vocabulary entries"):
+    with pytest.raises(ModelError, match=f"3 rows for {SIZE} "):
         as_encoder(model2vec_folder(tmp_path / "b", arrays={"embeddings": np.zeros((3, 2), np.float32)}))
     folder = model2vec_folder(tmp_path / "c")
     (folder / "tokenizer.json").unlink()
@@ -158,7 +158,7 @@ def test_odd_lines_and_repeated_words_are_reported(tmp_path, caplog):
     path = vector_file(tmp_path / "glove.txt", ["the 1 0", "cat 0 1", "new york 3 3", "the 9 9"])
     with caplog.at_level(logging.WARNING, LOGGER):
         assert encode(path, ["the cat"])[0].tolist() == [[1, 0], [0, 1]]
-    assert "1 lines have another number of fields than 3" in caplog.text
+    assert "fields than 3" in caplog.text
     assert "repeats 1 words" in caplog.text
 
 
@@ -196,7 +196,7 @@ def test_no_thread_but_the_own_one_calls_back_into_python(tmp_path, monkeypatch)
 
 def test_a_tokenizer_much_smaller_than_its_table_is_refused(tmp_path):
     arrays = {"embeddings": np.ones((2 * SIZE + 1, 4), np.float32)}
-    with pytest.raises(ModelError, match=f"its tokenizer has {SIZE} entries, .* for a table of {2 * SIZE + 1} token"):
+    with pytest.raises(ModelError, match=rf"{SIZE} entries, .* {2 * SIZE + 1} token"):
         as_encoder(model2vec_folder(tmp_path, arrays=arrays))
 
 
@@ -210,4 +210,4 @@ def test_unknown_words_are_told_again_when_the_clouds_come_from_the_cache(tmp_pa
             clouds = cached_clouds(as_encoder(path), texts, cache_dir=tmp_path / "cache")
         said.append([record.getMessage() for record in caplog.records])
     assert said[0] == said[1] == cloud_notes(clouds)[-1:]
-    assert "does not know 3 tokens (50.0%) in 2 of 2 texts" in said[0][0]
+    assert "3 tokens (50.0%) in 2 of 2" in said[0][0]

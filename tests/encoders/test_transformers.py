@@ -124,7 +124,7 @@ def test_texts_are_cut_at_the_positions_of_the_model(architecture, positions, tm
     assert encoder.card.positions == encoder.card.max_length == positions
     assert clouds.lengths.tolist() == [positions, 2 + special]
     assert clouds.truncated.tolist() == [60 - (positions - special), 0]
-    with pytest.raises(InputError, match=f"positions for {positions} tokens only"):
+    with pytest.raises(InputError, match=rf"--max-length.*{positions} tokens"):
         as_encoder(tmp_path, max_length=positions + 1)
 
 
@@ -140,7 +140,7 @@ def test_the_tokenizer_may_declare_less_and_the_caller_less_still(tmp_path):
 def test_a_limit_below_the_special_tokens_is_refused(tmp_path):
     folder = folder_of(tmp_path, "Bert")
     assert encode(folder, [TEXTS[0]], max_length=2).lengths.tolist() == [2]
-    with pytest.raises(InputError, match="leaves no room beside the special tokens"):
+    with pytest.raises(InputError, match=r"--max-length.*special tokens"):
         encode(folder, [TEXTS[0]], max_length=1)
 
 
@@ -262,7 +262,7 @@ def test_an_error_in_a_batch_reaches_the_caller(device):
         model.embeddings.word_embeddings.weight[7] = torch.nan  # the word "cat"
     encoder = as_encoder((model, tiny_tokenizer()), device=device, batch_tokens=8)
     encoder.encode(["a dog", "the dog", "dog"])
-    with pytest.raises(ModelError, match="NaN or infinite token vectors in float32"):
+    with pytest.raises(ModelError, match=r"infinite .* float32"):
         encoder.encode(["a dog", "the cat", "dog"])
 
 
@@ -282,7 +282,7 @@ def test_texts_without_any_token_are_named():
 
 
 def test_a_lone_surrogate_is_named(tmp_path):
-    with pytest.raises(InputError, match="entry 1 holds a lone surrogate"):
+    with pytest.raises(InputError, match="entry 1 holds"):
         encode(folder_of(tmp_path, "Bert"), ["a", "b\udc80"])
 
 
@@ -312,7 +312,7 @@ def test_an_unknown_token_that_is_unknown_is_refused():
 def test_a_device_that_is_not_here_is_refused_with_those_that_are():
     from poolscope.encoders.torch_backend import choose_devices
 
-    with pytest.raises(InputError, match=r"received 'cuda:99', .* Usable here: cpu") as refused:
+    with pytest.raises(InputError, match=r"'cuda:99', .*: cpu") as refused:
         choose_devices("cuda:99")
     named = str(refused.value).partition("Usable here: ")[2].partition(";")[0].split(", ")
     assert [device.type for device in choose_devices(",".join(named))] == [name.partition(":")[0] for name in named]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -43,9 +44,10 @@ def test_short_and_ambiguous_texts_are_left_out_and_counted():
     texts = ["a b c d e f g h", "a b c d i j k l", "too short", "m n o p q r s t", "u v w x y z 1 2"]
     task = split_half_task(texts)
     assert list(task.queries) == ["m n o p", "u v w x"]
-    assert task.notes == ("3 of 5 texts left out: shorter than 8 words, or a half shared with another.",)
+    (note,) = task.notes
+    assert re.match("3 of 5 texts .* 8 words", note)
     assert split_half_task(texts[3:]).notes == ()
-    with pytest.raises(InputError, match="received 3 texts of which 0 can be cut"):
+    with pytest.raises(InputError, match=r"3 texts .* 0 "):
         split_half(texts[:3])
 
 
@@ -102,9 +104,9 @@ def test_few_units_prove_nothing(units, changed, enough):
 
 
 def test_differences_need_the_same_task():
-    with pytest.raises(InputError, match="needs the same task on the same queries"):
+    with pytest.raises(InputError, match=r"'score', 2\).*'score', 3\)"):
         compare_scores([0.5, 0.6], [0.5, 0.6, 0.7])
-    with pytest.raises(InputError, match="one finite number a query"):
+    with pytest.raises(InputError, match=r"shape \(2,\)"):
         compare_scores([0.5, np.nan], [0.5, 0.6])
 
 
@@ -115,7 +117,8 @@ def evaluation(scores):
 def test_few_scores_have_no_interval():
     few, enough = evaluation([1.0] * 3), evaluation([0.0, 1.0] * 5)
     assert few.interval() is None
-    assert few.why_no_interval() == few.to_dict()["no_interval"] == "no interval: 3 queries, 10 are needed"
+    assert few.why_no_interval() == few.to_dict()["no_interval"]
+    assert "3 queries, 10 " in few.why_no_interval()
     assert enough.interval().low < 0.5 < enough.interval().high
     assert "no_interval" not in enough.to_dict()
 
@@ -158,7 +161,7 @@ def test_differences_need_the_same_texts(kind):
     first, again, other = (evaluate(letters, make(texts)) for texts in (tables[0], list(tables[0]), tables[1]))
     assert compare_scores(first, again).mean == 0
     assert first.to_dict()["digest"] == again.digest != ""
-    with pytest.raises(InputError, match="on different texts or judgements"):
+    with pytest.raises(InputError, match="different texts"):
         compare_scores(first, other)
     unknown = Evaluation(first.task, first.metric, first.unit, first.observations, statistic=first.statistic)
     assert compare_scores(unknown, other).count == first.observations.shape[0]
@@ -167,7 +170,7 @@ def test_differences_need_the_same_texts(kind):
 def test_other_judgements_of_the_same_texts_are_another_task():
     texts = ["a b", "b c", "c d"]
     right, wrong = (RetrievalTask(texts, texts, [(k, (k + shift) % 3) for k in range(3)]) for shift in (0, 1))
-    with pytest.raises(InputError, match="different texts or judgements"):
+    with pytest.raises(InputError, match="different texts"):
         compare_scores(evaluate(letters, right), evaluate(letters, wrong))
 
 
@@ -186,7 +189,7 @@ def test_similarity_is_spearman_over_pairs():
     interval = found.interval()
     assert interval.low < found.value < interval.high
     assert interval.answers == "the population of pairs"
-    with pytest.raises(InputError, match="is no mean over pairs"):
+    with pytest.raises(InputError, match="Spearman ρ of similarity"):
         found.scores  # noqa: B018
 
 
@@ -207,9 +210,9 @@ def test_a_better_similarity_is_proved_by_resampling_pairs():
 def test_too_few_pairs_have_no_interval():
     task = SimilarityTask(["a"] * 2, ["b"] * 2, np.array([0.0, 1.0]))
     assert task.score(np.eye(2), [[1.0, 0.0], [0.5, 0.5]]).interval() is None
-    with pytest.raises(InputError, match="scores that differ"):
+    with pytest.raises(InputError, match="2 scores, 1 "):
         SimilarityTask(["a"] * 2, ["b"] * 2, np.ones(2))
-    with pytest.raises(InputError, match="all 2 pairs have the cosine 1"):
+    with pytest.raises(InputError, match=r"2 pairs .* 1\.0000,"):
         task.score(np.eye(2), np.eye(2))
 
 
@@ -226,7 +229,7 @@ def test_retrieval_scores_and_further_measures():
     assert found.to_dict()["others"] == pytest.approx(others)
     assert found.to_dict()["tied_queries"] == 0
     assert (found.searched, found.to_dict()["documents"]) == (3, 3)
-    with pytest.raises(InputError, match="2 queries of which 1 have a relevant document"):
+    with pytest.raises(InputError, match=r"2 queries .* 1 "):
         RetrievalTask(["q"] * 2, ["d"] * 3, np.array([[0, 0]]))
 
 
@@ -287,9 +290,9 @@ def test_gold_scores_are_checked():
     task = SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=[1, 2, 3])
     assert task.take([0, 2]).gold.tolist() == [1, 3]
     for wrong in ([1, np.nan, 3], ["x", "y", "z"], [[1], [2], [3]]):
-        with pytest.raises(InputError, match="one finite number a pair"):
+        with pytest.raises(InputError, match=r"similarity: .*gold"):
             SimilarityTask(["a", "b", "c"], ["a", "b", "d"], gold=wrong)
-    with pytest.raises(InputError, match="entry 1 is int"):
+    with pytest.raises(InputError, match="entry 1 is"):
         SimilarityTask(["a", 2], ["a", "b"], gold=[1, 2])
 
 
@@ -417,7 +420,7 @@ def test_tasks_from_files(tmp_path):
     assert list(retrieval.queries) == ["q1", "q3"]
     assert list(retrieval.documents) == ["d1", "d2", "d3"]
     assert retrieval.relevant.tolist() == [[0, 0], [1, 2]]
-    assert "1 queries without a relevant document left out" in retrieval.notes[0]
+    assert "1 queries " in retrieval.notes[0]
     assert read_task("retrieval", {"query": ["q", "r"], "document": ["d", "d"]}).relevant.tolist() == [[0, 0], [1, 0]]
     table = {"text": ["a", "b", "c", "d"], "label": ["x", "x", "y", "y"]}
     assert read_task("classification", table).labels == ("x", "x", "y", "y")
@@ -427,20 +430,18 @@ def test_tasks_from_files(tmp_path):
 def test_missing_columns_are_named_by_the_option_of_these_commands(tmp_path):
     (tmp_path / "pairs.csv").write_text("query,document\nq,d\n")
     for kind, wanted in (("sts", "sentence1, sentence2, score"), ("classification", "text, label")):
-        with pytest.raises(
-            InputError, match=f"the columns are 'query', 'document'. Name those for {wanted}.*--column A,B"
-        ):
+        with pytest.raises(InputError, match=rf"'query', 'document'.* for {wanted}.*--column A,B"):
             read_task(kind, tmp_path / "pairs.csv")
-    with pytest.raises(InputError, match=r"no column 'rel'.*query, document, relevance.*--column"):
+    with pytest.raises(InputError, match=r"'rel'.*query, document, relevance.*--column"):
         read_task("retrieval", tmp_path / "pairs.csv", columns=("query", "document", "rel"))
 
 
 def test_files_are_refused_by_name():
-    with pytest.raises(InputError, match="task: received 'translation'; allowed: sts, retrieval"):
+    with pytest.raises(InputError, match="task: received 'translation'"):
         read_task("translation", {})
-    with pytest.raises(InputError, match="needed: 3, for sentence1, sentence2, score"):
+    with pytest.raises(InputError, match=": 3, for sentence1, sentence2, score"):
         read_task("sts", {}, columns=("a", "b"))
-    with pytest.raises(InputError, match="needed: 2, for query, document and, third, relevance"):
+    with pytest.raises(InputError, match=r": 2, .* query, document .* relevance"):
         read_task("retrieval", {}, columns=("a", "b", "c", "d"))
 
 
@@ -459,9 +460,9 @@ def test_roles_reach_the_model():
 
     task = RetrievalTask(["q"], ["d", "e"], np.array([[0, 0]]))
     assert evaluate(Model(), task).value == 1
-    with pytest.raises(InputError, match="for Model, which encodes by itself"):
+    with pytest.raises(InputError, match=r"\['max_length'\] for Model"):
         evaluate(Model(), task, max_length=4)
-    with pytest.raises(InputError, match="received Model; allowed"):
+    with pytest.raises(InputError, match="received Model"):
         evaluate(Model(), split_half_task([f"{k} b c d e f g h{k}" for k in range(3)]))
 
 
@@ -478,7 +479,7 @@ def test_ready_clouds_are_evaluated_where_a_task_has_one_list_of_texts():
     for model in (clouds, as_encoder(clouds), Repair().apply(clouds)):
         assert evaluate(model, labelled).value > 0.5
         for task in (halves, search):
-            with pytest.raises(InputError, match=r"received ready clouds for the task"):
+            with pytest.raises(InputError, match=rf"ready clouds .*{re.escape(task.name)}"):
                 evaluate(model, task)
 
 
@@ -497,7 +498,7 @@ def test_whatever_tune_takes_can_be_evaluated(tmp_path):
     library = pytest.importorskip("sentence_transformers")
     theirs = evaluate(library.SentenceTransformer(str(folder), device="cpu"), task)
     np.testing.assert_allclose(theirs.scores, expected.scores)
-    with pytest.raises(InputError, match="no file or folder"):
+    with pytest.raises(InputError, match="no such model"):
         evaluate("no such model", task)
 
 

@@ -51,7 +51,7 @@ def test_k_means_finds_what_is_there_and_says_when_it_cannot():
     right = [start for start in found.T if all(len(np.unique(start[labels == k])) == 1 for k in range(4))]
     assert len(right) > 5  # single starts may end in a poor optimum
     assert all(np.array_equal(start, labels) for start in right)  # numbered by their first vector
-    with pytest.raises(InputError, match="received 1 distinct vectors for 3 clusters"):
+    with pytest.raises(InputError, match=r"1 distinct .* 3 clusters"):
         cluster(np.ones((6, 2)), 3, starts=3)
 
 
@@ -108,12 +108,12 @@ def test_texts_of_which_no_half_can_be_clustered_have_no_interval():
     task = ClusteringTask([f"t{k}" for k in range(12)], ["x", "y", "z"] * 4)
     found = task.score(vectors)
     assert found.interval() is None
-    assert "differ too little" in found.why_no_interval()
+    assert "too little" in found.why_no_interval()
     assert compare_scores(found, found).interval is None
 
 
 def test_labels_are_checked():
-    with pytest.raises(InputError, match="each on two texts or more"):
+    with pytest.raises(InputError, match=r"2 distinct, .* 1;"):
         ClassificationTask(["a", "b", "c"], ["x", "x", "y"])
     with pytest.raises(InputError, match="1 distinct"):
         ClusteringTask(["a", "b"], ["x", "x"])

@@ -53,7 +53,8 @@ def test_average_precision_of_candidates():
 
 def test_queries_whose_order_does_not_matter_are_left_out():
     task = RerankingTask(["a", "b"], [["x"], ["y"]], [["z"], []])
-    assert (task.units, task.notes) == (1, ("1 queries without a relevant or an irrelevant candidate left out.",))
+    assert task.units == 1
+    assert [note.split()[:2] for note in task.notes] == [["1", "queries"]]
     with pytest.raises(InputError, match="none with"):
         RerankingTask(["b"], [["y"]], [[]])
 
@@ -75,7 +76,7 @@ def test_summaries_by_their_nearest_human_one():
     np.testing.assert_allclose(task.score(*shown).scores, expected)
     assert task.units == 4
     assert (task.score(np.ones((24, 4)), shown[1]).scores == 0).all()  # equal cosines order nothing
-    with pytest.raises(InputError, match="2 summaries with 1 scores"):
+    with pytest.raises(InputError, match=r"2 summaries .* 1 scores"):
         SummaryTask([["a", "b"]], [["c"]], [[1]])
 
 
@@ -114,7 +115,7 @@ def test_classification_on_a_training_set_of_its_own():
     assert scored.others["macro F1"] == pytest.approx(
         metrics.f1_score(labels[60:], fit.predict(units[60:]), average="macro")
     )
-    with pytest.raises(InputError, match="training texts are fixed"):
+    with pytest.raises(InputError, match=r"classification: .*training"):
         halve(task)
 
 

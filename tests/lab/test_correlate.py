@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -125,18 +126,18 @@ def test_few_models_are_few():
     (row,) = study.correlations
     (part,) = row.partials
     assert part.spearman is None
-    assert "1 degrees of freedom" in part.refused
+    assert "1 degrees" in part.refused
     assert row.detectable is None
     text = " ".join(study.notes)
     assert "cannot show" in text
     assert (row.spearman.estimate.interval, row.pearson.estimate.interval, row.kendall.estimate.interval) == (None,) * 3
-    assert "fewer than 6 models" in text
+    assert "fewer than 6" in text
     assert "too narrow" not in text
     assert set(study.families) == set(study.models)  # each is its own
     assert study.provenance["settings"]["controls"] == ["parameters"]
-    assert "No control for dimension" in text
+    assert "for dimension" in text
     assert row.spearman.p.method == "all 24 orders"
-    with pytest.raises(InputError, match="2 models have metrics and scores; at least 3"):
+    with pytest.raises(InputError, match=r"2 models .* 3 "):
         correlate(records("m", {"x": x[:2]}), records("s", {"y": y}))
 
 
@@ -149,7 +150,7 @@ def test_intervals_begin_at_six_models_and_each_metric_counts_its_own():
     assert study["short", "y"].spearman.estimate.interval is None
     assert study["short", "y"].spearman.estimate.value == pytest.approx(0.9)
     text = " ".join(study.notes)
-    assert "fewer than 6 models (short)" in text
+    assert "6 models (short)" in text
     assert "too narrow" in text
 
 
@@ -159,14 +160,14 @@ def test_missing_numbers_are_counted_and_constants_have_no_correlation():
     study = correlate(records("m", metrics, traits={"dimension": [5.0] * 5}), records("s", {"y": [3.0, 1, 2, 5, 4]}))
     assert study["x", "y"].models == ("org/m0", "org/m1", "org/m3", "org/m4")
     assert study["x", "y"].lacking == ("org/m2",)
-    assert study["same", "y"].undefined == "same is the same for all models"
-    assert study["rare", "y"].undefined == "2 models have both; at least 3 are needed"
+    assert study["same", "y"].undefined.startswith("same is")
+    assert re.match("2 models .* 3 ", study["rare", "y"].undefined)
     assert study["rare", "y"].spearman.estimate.value is None
     assert study["rare", "y"].holm is None
     assert "not defined" in study["rare", "y"].sentence()
     assert study.provenance["settings"]["controls"] == []
-    assert "No control for dimension" in " ".join(study.notes)
-    with pytest.raises(InputError, match=r"received the metrics \['z'\]; known: x, same, rare"):
+    assert "for dimension" in " ".join(study.notes)
+    with pytest.raises(InputError, match=r"\['z'\]; .*: x, same, rare"):
         correlate(records("m", metrics), records("s", {"y": [1.0] * 5}), only_metrics=["z"])
 
 
@@ -176,7 +177,7 @@ def test_a_control_that_leaves_nothing_to_compare_is_refused():
     (part,) = study["x", "score"].partials
     assert part.controls == ("y",)
     assert part.spearman is None
-    assert "follows from the metric" in part.refused
+    assert "follows" in part.refused
 
 
 def test_the_mean_over_tasks_is_over_tasks_that_all_models_have():
@@ -186,12 +187,12 @@ def test_the_mean_over_tasks_is_over_tasks_that_all_models_have():
     study = correlate(metrics, records("s", tasks, tasks=True))
     assert [row.score for row in study.correlations] == [MEAN]
     np.testing.assert_allclose(study["x", MEAN].y, [0.3, 0.15, 0.65])
-    assert "2 tasks that every model has: STS, Banking" in " ".join(study.notes)
-    assert "not in it: Some" in " ".join(study.notes)
+    assert ": STS, Banking" in " ".join(study.notes)
+    assert ": Some" in " ".join(study.notes)
     (alone,) = correlate(metrics, records("s", tasks, tasks=True), only_scores=["STS"]).correlations
     assert alone.y.tolist() == tasks["STS"]
     apart = records("s", {"a": [1.0, nan, nan], "b": [nan, 1.0, 2.0]}, tasks=True)
-    with pytest.raises(InputError, match="no task has scores of all 3 models"):
+    with pytest.raises(InputError, match="all 3 models"):
         correlate(metrics, apart)
 
 
@@ -214,11 +215,9 @@ def test_files_hold_everything(study, tmp_path):
 
 
 def test_the_headline_tells_a_correlation_from_chance(study, columns):
-    assert study.in_words()[0].startswith(
-        "Models with a higher concentration_ratio have a lower score, beyond chance. "
-    )
+    assert re.match("Models .* higher concentration_ratio .* lower score", study.in_words()[0])
     noise = correlate(records("m", {"noise": columns["noise"]}), records("s", {"score": columns["score"]}))
-    assert noise.in_words()[0].startswith("No metric goes with a score beyond what chance gives over 14 models")
+    assert re.match("No metric .* 14 models", noise.in_words()[0])
     several = {f"score {k}": columns["score"] for k in range(9)}  # as many chances, so that p ≤ 0.05 / 9 is needed
     (weak,) = correlate(records("m", {"socm": columns["socm"]}), records("s", {"score": columns["score"]})).correlations
     shaky = dataclasses.replace(weak, spearman=dataclasses.replace(weak.spearman, p=PValue(0.02, "by hand")))
@@ -239,5 +238,5 @@ def test_the_figure_shows_the_points_of_the_strongest(study):
     row = study["noise", "score"]
     drawn = sorted((x, y) for trace in one.data for x, y in zip(trace.x, trace.y, strict=True))
     assert drawn == sorted(zip(row.x, row.y, strict=True))
-    with pytest.raises(InputError, match="no metric has a correlation"):
+    with pytest.raises(InputError, match="no metric"):
         dataclasses.replace(study, correlations=()).figure()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -36,7 +37,7 @@ def test_audits_from_files_and_folders(tmp_path):
     assert found.records[0].traits == {"parameters": 22e6, "dimension": 384.0}
     assert found.records[1].traits == {"dimension": 768.0}
     assert found.notes == ()
-    with pytest.raises(InputError, match=r"more than one .* org/a"):
+    with pytest.raises(InputError, match=r"one .* org/a"):
         read_audits([first, first])
 
 
@@ -59,9 +60,9 @@ def test_audits_of_different_texts_are_called_so(tmp_path):
 def test_what_is_no_audit_is_refused(tmp_path):
     (tmp_path / "bad.json").write_text('{"model": {"name": "a"}}', encoding="utf-8")
     for path in (tmp_path / "bad.json", tmp_path / "missing.json", tmp_path):
-        with pytest.raises(InputError, match="cannot be read as an audit"):
+        with pytest.raises(InputError, match=rf"{re.escape(str(path))}.*: .*'findings'"):
             read_audits([path])
-    with pytest.raises(InputError, match="'socm' holds 'high'; a finite number"):
+    with pytest.raises(InputError, match=r"'socm' .*'high'"):
         read_audits([audit(tmp_path / "c.json", "c", {"socm": "high"})])
 
 
@@ -80,17 +81,17 @@ def test_a_table_of_models(tmp_path):
     assert (second.family, dict(second.numbers)) == (None, {"mteb": 61.0, "sts": 0.8})
     assert found.numbers == ("mteb", "sts")
     assert len(found.notes) == 1
-    assert found.notes[0].endswith("not used: licence.")
+    assert found.notes[0].endswith(": licence.")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name,x\na,1", "there is no column 'model'"),
-        ("model,x\n,1", "row 1 names no model"),
-        ("model,x\na,1\na,2", "more than one row or audit of a"),
+        ("name,x\na,1", "no column 'model'"),
+        ("model,x\n,1", "row 1 .* model"),
+        ("model,x\na,1\na,2", r"more than .* a\b"),
         ("model,x\na,1\nb,inf", "column 'x' holds 'inf'"),
-        ("model,x\na,1\nb,2\nc,61%", "row 3, column 'x' holds '61%'; a finite number"),
+        ("model,x\na,1\nb,2\nc,61%", "row 3, column 'x' .*'61%'"),
     ],
 )
 def test_tables_that_cannot_be_used(tmp_path, content, message):
@@ -118,7 +119,7 @@ def test_names_match_by_organisation_case_alias_and_last_part():
 def test_names_that_may_mean_several_models_are_refused():
     with pytest.raises(InputError, match=r"gte-base .* a/gte-base, b/gte-base"):
         join(named("m", "gte-base"), named("s", "a/gte-base", "b/gte-base"))
-    with pytest.raises(InputError, match=r"gte-base .* a/gte-base and with b/gte-base"):
+    with pytest.raises(InputError, match=r"gte-base .* a/gte-base .* b/gte-base"):
         join(named("m", "a/gte-base", "b/gte-base"), named("s", "gte-base"))
 
 
@@ -152,16 +153,16 @@ def test_a_benchmark_takes_its_tasks_and_splits(mteb_folder):
     one, two = found.records
     assert dict(two.numbers) == pytest.approx({"STS12": 1.7})  # the test split alone
     assert set(one.numbers) == {"STS12", "Banking77Classification"}
-    with pytest.raises(InputError, match="mteb does not know"):
+    with pytest.raises(InputError, match=r"benchmark: .*'MTEB\(nowhere\)'"):
         read_mteb_results(mteb_folder, benchmark="MTEB(nowhere)")
 
 
 def test_folders_without_results_are_refused_and_left_alone(tmp_path):
-    with pytest.raises(InputError, match="there is no such folder"):
+    with pytest.raises(InputError, match=r"/none: .*folder"):
         read_mteb_results(tmp_path / "none")
     assert not (tmp_path / "none").exists()
     with pytest.raises(InputError, match="without 'results'"):
         read_mteb_results(tmp_path)
     (tmp_path / "results").mkdir()
-    with pytest.raises(InputError, match="no results were found"):
+    with pytest.raises(InputError, match="results/ORGANISATION__MODEL"):
         read_mteb_results(tmp_path)

@@ -37,7 +37,7 @@ def test_a_second_order_ranking_finds_what_the_means_cannot(result):
     assert baseline.quality.value == pytest.approx(baseline.quality.floor)  # all 25 documents tie: chance, exactly
     assert baseline.second_order.after == pytest.approx(1.0)
     assert baseline.second_order.difference.value == pytest.approx(1.0 - baseline.quality.floor)
-    assert baseline.second_order.difference.no_interval == "no interval: 25 queries, 30 are needed"
+    assert "25 queries, 30 " in baseline.second_order.difference.no_interval
     assert baseline.quality.floor == pytest.approx(sum(1 / np.log2(1 + r) for r in range(1, 6)) / 25)
 
 
@@ -108,14 +108,14 @@ def test_the_result_is_json_a_table_and_a_figure(result, tmp_path):
 
 def test_what_does_not_fit_is_refused(task, result):
     documents, queries, relevant = task
-    with pytest.raises(InputError, match="both are needed"):
+    with pytest.raises(InputError, match="queries without relevant"):
         intervene(documents, queries)
-    with pytest.raises(InputError, match=r"socm_texts: received 2; .* 3 or more"):
+    with pytest.raises(InputError, match="socm_texts: received 2"):
         intervene(documents, socm_texts=2)
-    with pytest.raises(InputError, match="received 2 documents; at least 3"):
+    with pytest.raises(InputError, match="2 documents"):
         intervene(documents.select([0, 1]))
     for k in (0, "x", 1.5):
-        with pytest.raises(InputError, match=f"^k: received {k!r}; allowed: a whole number, 1 or more"):
+        with pytest.raises(InputError, match=f"^k: received {k!r};"):
             intervene(documents, queries, relevant, k=k)
     with pytest.raises(InputError, match="intervention: received 'blur'"):
         intervene(documents, queries, relevant, interventions=["blur"])

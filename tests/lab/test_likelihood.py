@@ -103,7 +103,7 @@ def test_the_output_words_are_read_from_where_they_are(decoder, tmp_path):
     tokenizer.save_pretrained(tmp_path / "whole")
     np.testing.assert_array_equal(unembedding_of(as_encoder(tmp_path / "whole")), head)
     bare = as_encoder(save_model(tmp_path / "bare", "Llama"))
-    with pytest.raises(ModelError, match="no table that scores the next word"):
+    with pytest.raises(ModelError, match=r"/bare: .* next word"):
         unembedding_of(bare)
     tied = as_encoder((tiny_model("Llama", tie_word_embeddings=True), tokenizer))
     assert unembedding_of(tied).shape == (25, 16)
@@ -114,7 +114,7 @@ def test_encoders_and_short_texts_are_refused(decoder):
     assert not is_causal(as_encoder((tiny_model("Bert"), tiny_tokenizer())))
     with pytest.raises(ModelError, match="no decoder"):
         context_likelihood((tiny_model("Bert"), tiny_tokenizer()), TEXTS, ratios=[4], context=8, continuation=5)
-    with pytest.raises(InputError, match="0 of 1 have the 13 tokens"):
+    with pytest.raises(InputError, match=r"0 of 1 .* 13 tokens"):
         context_likelihood(decoder, ["a cat"], ratios=[4], context=8, continuation=5)
     with pytest.raises(InputError, match="two windows"):
         context_likelihood(decoder, TEXTS, ratios=[8], context=8, continuation=5)

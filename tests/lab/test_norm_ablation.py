@@ -67,7 +67,7 @@ def test_the_model_is_restored_after_an_error(monkeypatch):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(module, "token_statistics", fail)
-    with pytest.raises(RuntimeError, match="out of memory"):
+    with pytest.raises(RuntimeError, match="of memory"):
         norm_ablation(pair, TEXTS, replacements=[Replacement(bias="zero")])
     assert all(torch.equal(pair[0].state_dict()[path], value) for path, value in before.items())
 

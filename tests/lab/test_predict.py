@@ -65,7 +65,7 @@ def test_rho_and_p_are_those_of_whole_columns_shuffled_at_once():
 
 
 def test_cells_that_are_missing_are_refused():
-    with pytest.raises(InputError, match="each point once"):
+    with pytest.raises(InputError, match="39 cells of 8 points and 5 "):
         predict_cost(planted()[:-1])
 
 

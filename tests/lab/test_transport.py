@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_shares_are_ratios_of_sums_over_the_same_pairs(result):
     assert entry.two_moments.value == pytest.approx(entry.gaussian.sum() / entry.exact.sum())
     assert entry.means.value < entry.two_moments.value < 1
     assert entry.two_moments.interval is None
-    assert entry.two_moments.no_interval == "no interval: 6 texts, 30 are needed"
+    assert "6 texts, 30 " in entry.two_moments.no_interval
     assert (entry.surrogate >= entry.gaussian - 1e-6).all()
     assert entry.beyond.value == pytest.approx(1 - entry.surrogate.sum() / entry.exact.sum())
     np.testing.assert_array_equal(result[0].i, entry.i)
@@ -151,14 +152,14 @@ def test_the_figure_names_the_model_of_the_clouds():
 
 @pytest.mark.parametrize("pairs", ["x", 2.5, 1, None])
 def test_pairs_are_a_number(pairs):
-    with pytest.raises(InputError, match=r"pairs: received .*allowed: a whole number, 2 or more"):
+    with pytest.raises(InputError, match=f"pairs: received {re.escape(repr(pairs))}"):
         transport(random_clouds(0, [2, 3, 4], 4), pairs=pairs)
 
 
 def test_what_does_not_fit_is_refused(result):
-    with pytest.raises(InputError, match=r"\[2, 3\] texts by layer"):
+    with pytest.raises(InputError, match=r"\[2, 3\] texts"):
         transport({0: random_clouds(0, [2, 3], 4), 1: random_clouds(0, [2, 3, 4], 4)})
-    with pytest.raises(InputError, match="received 1; measured were"):
+    with pytest.raises(InputError, match="layer: received 1"):
         result[1]
-    with pytest.raises(InputError, match="no distance to share out"):
+    with pytest.raises(InputError, match="equal clouds"):
         transport(TokenClouds.from_arrays([[[1.0, 0]], [[1.0, 0]]]), pairs=3)

@@ -57,7 +57,7 @@ def test_lengths_of_vectors_do_not_count_and_one_direction_is_one_cone(vectors):
 
 def test_two_texts_have_no_interval_and_one_is_an_error():
     assert cone([[1.0, 0.0], [0.0, 1.0]]).mean_cosine.interval is None
-    with pytest.raises(InputError, match="at least two texts"):
+    with pytest.raises(InputError, match="one vector"):
         cone([[1.0, 0.0]])
     with pytest.raises(InputError, match="row 2"):
         cone([[1.0, 0.0], [0.0, 0.0]])

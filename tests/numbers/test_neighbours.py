@@ -55,12 +55,12 @@ def test_an_index_says_its_recall_and_its_cosines_are_exact(vectors):
 def test_socm_of_neighbours_says_that_they_are_approximate(vectors):
     pytest.importorskip("faiss")
     clouds = TokenClouds.from_arrays(vectors[:120].reshape(60, 2, 12) + 1)
-    assert socm(clouds, neighbours=2).kind == "each text with its 2 nearest neighbours"
+    assert socm(clouds, neighbours=2).kind.endswith("2 nearest neighbours")
     moments = text_moments(clouds)
     assert "approximate: recall" in nearest(clouds, clouds, 2, moments, moments, approximate=True).kind
 
 
 def test_what_cannot_be_asked(vectors):
     for k in (0, 1100):
-        with pytest.raises(InputError, match=f"neighbours: received {k}; allowed is 1 to 1099"):
+        with pytest.raises(InputError, match=rf"neighbours: received {k}; .* 1 to 1099"):
             find_neighbours(vectors, k)

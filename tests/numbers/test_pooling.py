@@ -54,11 +54,11 @@ def test_sif_weighs_by_the_frequency_in_the_corpus():
 
 
 def test_sif_needs_ids_and_a_positive_number(clouds):
-    with pytest.raises(InputError, match="sif: text 0 has no token ids"):
+    with pytest.raises(InputError, match=r"sif: text 0 .* ids"):
         pool(clouds, "sif")
     with pytest.raises(InputError, match="a: received 0"):
         SifPooling(a=0).fit(with_ids([[1, 2]]))
-    with pytest.raises(InputError, match="is not fitted yet"):
+    with pytest.raises(InputError, match=r"SifPooling.* not fitted"):
         SifPooling().transform(with_ids([[1, 2]]))
 
 
@@ -106,11 +106,11 @@ def test_the_sketch_does_not_depend_on_the_order_of_tokens_or_on_a_common_scale(
 
 
 def test_second_order_refusals(clouds):
-    with pytest.raises(InputError, match="rank: received 13; allowed: 1 to 12"):
+    with pytest.raises(InputError, match=r"rank: received 13; .* 1 to 12"):
         SecondOrderPooling(rank=13).fit(clouds)
     with pytest.raises(InputError, match="weight: received -1"):
         SpreadPooling(weight=-1).transform(clouds)
-    with pytest.raises(InputError, match="is not fitted yet"):
+    with pytest.raises(InputError, match=r"SecondOrderPooling.* not fitted"):
         SecondOrderPooling().transform(clouds)
 
 
@@ -121,7 +121,7 @@ def test_last2avg_takes_two_layers(clouds):
     np.testing.assert_allclose(MeanPooling().transform({-1: clouds, -2: other}), pool(clouds))
     with pytest.raises(InputError, match=r"shape \(5, 12\) and \(4, 12\)"):
         pool({-1: clouds, -2: other[:4]}, "last2avg")
-    with pytest.raises(InputError, match="received the clouds of one layer"):
+    with pytest.raises(InputError, match=r"last2avg: .*one layer"):
         pool(clouds, "last2avg")
     with pytest.raises(InputError, match="two layers"):
         LastTwoPooling().vector(clouds[0], None)
@@ -129,5 +129,5 @@ def test_last2avg_takes_two_layers(clouds):
 
 def test_names():
     assert all(make_pooling(name).name == name for name in POOLINGS)
-    with pytest.raises(InputError, match="pooling: received 'median'; allowed: mean, cls"):
+    with pytest.raises(InputError, match=r"pooling: received 'median'; .*: mean, cls"):
         make_pooling("median")

@@ -233,15 +233,15 @@ def test_neighbours_leave_the_text_itself_out(task):
     ("queries", "documents", "relevant", "message"),
     [
         ([[1.0, 0.0]], [[1.0, 0.0, 0.0]], [(0, 0)], "dimension 2 .* dimension 3"),
-        ([[0.0, 0.0]], [[1.0, 0.0]], [(0, 0)], "queries: row 1 .* no direction"),
-        ([[1e200, 0.0]], [[1.0, 0.0]], [(0, 0)], r"queries: row 1 .* numbers such as 1e\+200"),
-        ([[1e-200, 0.0]], [[1.0, 0.0]], [(0, 0)], r"queries: row 1 .* numbers such as 1e-200"),
+        ([[0.0, 0.0]], [[1.0, 0.0]], [(0, 0)], "queries: row 1 .* direction"),
+        ([[1e200, 0.0]], [[1.0, 0.0]], [(0, 0)], r"queries: row 1 .* 1e\+200"),
+        ([[1e-200, 0.0]], [[1.0, 0.0]], [(0, 0)], r"queries: row 1 .* 1e-200"),
         ([[1.0, 0.0]], [[1.0, 0.0], [np.nan, 1.0]], [(0, 0)], "documents: row 2"),
         ([[1.0, 0.0]], [[1.0, 0.0]], [(0, 1)], r"entry 0 is \(0, 1\)"),
         ([[1.0, 0.0]], [[1.0, 0.0]], [(-1, 0)], r"entry 0 is \(-1, 0\)"),
         ([[1.0, 0.0]], [[1.0, 0.0]], [(0, 0), (0, 0)], "stands twice"),
-        ([[1.0, 0.0]], [[1.0, 0.0]], [], "at least one"),
-        ([1.0, 0.0], [[1.0, 0.0]], [(0, 0)], r"queries: received float64 of shape \(2,\)"),
+        ([[1.0, 0.0]], [[1.0, 0.0]], [], "least one"),
+        ([1.0, 0.0], [[1.0, 0.0]], [(0, 0)], r"queries: .*shape \(2,\)"),
     ],
 )
 def test_what_cannot_be_ranked_is_named(queries, documents, relevant, message):
@@ -257,7 +257,7 @@ def test_neighbours_among_other_vectors(task):
 
 @pytest.mark.parametrize("k", [0, 3])
 def test_neighbours_need_other_vectors(k):
-    with pytest.raises(InputError, match=f"received {k}; allowed is 1 to 2"):
+    with pytest.raises(InputError, match=rf"received {k}; .* 1 to 2"):
         nearest_neighbours(np.eye(3), k)
 
 

@@ -57,7 +57,7 @@ def test_a_text_too_long_to_stand_twice_is_cut_and_counted():
     assert clouds.lengths.tolist() == [(POSITIONS - 2) // 2 + 1]
     assert clouds.truncated.tolist() == [POSITIONS - 2 - (POSITIONS - 2) // 2]
     narrow = as_encoder(decoder(), prompt="the " * (POSITIONS - 3))
-    with pytest.raises(InputError, match="no token of a text is left"):
+    with pytest.raises(InputError, match="within 24 positions"):
         Echo().plan(narrow, ["cat dog"])
 
 
@@ -83,16 +83,16 @@ def test_a_model_in_which_the_mask_does_nothing_is_refused():
         return plain(input_ids=input_ids, attention_mask=None if two is None else two.long(), **settings)
 
     model.forward = deaf
-    with pytest.raises(ModelError, match="does not do that alone"):
+    with pytest.raises(ModelError, match=r"LlamaModel.* mask"):
         both_ways(as_encoder((model, tokenizer)))
-    with pytest.raises(ModelError, match="which tokens see which"):
+    with pytest.raises(ModelError, match=r"'function', .*which tokens"):
         both_ways(as_encoder(lambda texts: [[[1.0]] for _ in texts]))
 
 
 def test_windows_of_attention_bound_the_texts():
     encoder = as_encoder(decoder("Mistral", **ARCHITECTURES["Llama"], sliding_window=8))
     assert len(BothWays().encode(encoder, ["a dog"], layers=[-1])[-1]) == 1
-    with pytest.raises(InputError, match="8 at a time"):
+    with pytest.raises(InputError, match="8 at"):
         BothWays().encode(encoder, [TEXTS[2]], layers=[-1])
 
 
@@ -135,7 +135,7 @@ def test_readings_are_for_decoders():
     assert AtLayer(1).prepared(bert) is not None
     assert AtLayer(9).prepared(bert) is None
     assert Echo().prepared(as_encoder(lambda texts: [[[1.0]] for _ in texts])) is None
-    with pytest.raises(InputError, match="it has one"):
+    with pytest.raises(InputError, match=r"layers \[-1, -2\]"):
         ValuePooling().encode(as_encoder(decoder()), TEXTS, layers=[-1, -2])
 
 
@@ -156,7 +156,7 @@ def test_a_reading_is_kept_in_the_file(tmp_path):
         unit(as_encoder(pair).encode(SHORT, layers=[1])[1]),
         atol=1e-6,
     )
-    with pytest.raises(InputError, match="reads texts in another way"):
+    with pytest.raises(InputError, match=r"repair: .*echo"):
         repaired_sentence_transformer(None, Repair(reading="echo"))
 
 

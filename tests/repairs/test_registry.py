@@ -65,7 +65,7 @@ def test_a_repair_from_outside_is_tried_and_named_on_the_command_line(tmp_path):
     shown = run("tune", folder, tmp_path / "texts.txt", "--search", "turned")
     assert "turned" in shown
     assert "mean removal" not in shown
-    with pytest.raises(InputError, match=r"--search colours is not known\. Choose reading, .*whitening, turned"):
+    with pytest.raises(InputError, match=r"--search colours .*reading, .*whitening, turned"):
         run("tune", folder, tmp_path / "texts.txt", "--search", "colours")
 
 
@@ -76,7 +76,7 @@ def test_its_files_need_the_package(outside, tmp_path):
     repair.save(path)
     np.testing.assert_allclose(Repair.load(path).finish(vectors), -Repair().finish(vectors), atol=1e-6)
     unregister("turned")
-    with pytest.raises(StoreError, match="received 'turned'; this version knows mean removal"):
+    with pytest.raises(StoreError, match=r"'turned'; .* mean removal"):
         Repair.load(path)
 
 
@@ -85,16 +85,16 @@ def test_the_table_holds_every_family_and_a_name_once():
     assert all(name == row.name for name, row in REPAIRS.items())
     labels = [part.label for part in candidates("vectors")]
     assert labels[:2] == ["mean removal, project", "mean removal, subtract"]
-    with pytest.raises(InputError, match="'mean removal' is in the table already"):
+    with pytest.raises(InputError, match="'mean removal' is"):
         register(MeanRemoval)
-    with pytest.raises(InputError, match="received int; allowed: a class"):
+    with pytest.raises(InputError, match="repair: received int"):
         register(int)
 
 
 def test_a_repair_by_name_is_one_that_can_be_fitted():
     repair = Repair(vectors="mean removal", pooling="max")
     assert isinstance(repair.vectors, VectorRepair)
-    with pytest.raises(InputError, match="not fitted yet"):
+    with pytest.raises(InputError, match=r"MeanRemoval.* not fitted"):
         repair.save("nowhere.safetensors")
-    with pytest.raises(InputError, match="vectors: received 'bleaching'; allowed: mean removal"):
+    with pytest.raises(InputError, match="vectors: received 'bleaching'"):
         Repair(vectors="bleaching")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_the_file_holds_the_whole_repair(tmp_path):
     assert again.evidence["verdict"]["level"] == "fix"
     assert again.model == "common_direction"
     (tmp_path / "other").write_bytes(b"x")
-    with pytest.raises(StoreError, match="not a readable"):
+    with pytest.raises(StoreError, match=r"other: .*safetensors"):
         Repair.load(tmp_path / "other")
 
 
@@ -57,7 +58,7 @@ def test_a_repair_knows_its_model(tmp_path):
     first, second = (declare(save_model(tmp_path / str(seed), "Bert", seed=seed)) for seed in (0, 1))
     repair = Repair(0.8).made_for(as_encoder(first), {})
     assert repair.apply(first).encode(TEXTS).shape == (5, 16)
-    with pytest.raises(InputError, match="a repair belongs to one model"):
+    with pytest.raises(InputError, match=re.escape(str(second))):
         repair.apply(second)
 
 
@@ -68,7 +69,7 @@ def test_a_repair_knows_its_model_whatever_it_is_asked_with(asked, tmp_path):
     np.testing.assert_allclose(probe_vector(other), probe_vector(plain), atol=1e-6)  # tiny models are much alike
     with pytest.warns(
         RepairOptionsWarning,
-        match=f"nothing was proved for this .{'max_length' if 'max_length' in asked else 'prompt'}",
+        match=f"for this .{'max_length' if 'max_length' in asked else 'prompt'}",
     ):
         assert Repair(0.8).made_for(plain, {}).apply(other).encode(TEXTS).shape == (5, 16)
     assert Repair(0.8).made_for(other, {}).apply(plain).encode(TEXTS).shape == (5, 16)
@@ -96,7 +97,7 @@ def test_a_repair_is_applied_with_the_options_it_was_proved_with(asked, tmp_path
             repair.apply(as_encoder(folder))
     other = {"max_length": 6} if "max_length" in asked else {"prompt": "cat "}
     if "dtype" not in asked:
-        with pytest.warns(RepairOptionsWarning, match="Leave these options out"):
+        with pytest.warns(RepairOptionsWarning, match="these options"):
             found = repair.apply(folder, **other)
         np.testing.assert_array_equal(found.encode(TEXTS), Repair(0.8).apply(folder, **other).encode(TEXTS))
 
@@ -124,7 +125,7 @@ def test_a_changed_model_of_the_same_name_points_to_the_options(tmp_path):
     encoder = as_encoder(declare(save_model(tmp_path, "Bert")))
     made = Repair(0.8).made_for(encoder, {})
     changed = dataclasses.replace(made, probe=-made.probe)
-    with pytest.raises(InputError, match=r"The names agree"):
+    with pytest.raises(InputError, match="names agree"):
         changed.apply(encoder)
 
 
@@ -173,14 +174,14 @@ def test_one_text_and_batches_of_a_size(tmp_path):
     assert model.encoder.options.batch_tokens is None
     with pytest.raises(InputError, match="batch_size: received 0"):
         model.encode(TEXTS, batch_size=0)
-    with pytest.raises(InputError, match="Pass the model itself"):
+    with pytest.raises(InputError, match=r"RepairedModel\("):
         Repair().apply(model)
 
 
 def test_damaged_files_and_unfitted_repairs_are_refused(tmp_path):
     path = tmp_path / "r.safetensors"
     for unfitted in (Repair(vectors=MeanRemoval()), Repair(pooling="sif")):
-        with pytest.raises(InputError, match="not fitted yet"):
+        with pytest.raises(InputError, match=r"MeanRemoval.* not fitted"):
             unfitted.save(path)
     content = {"temperature": None, "pooling": None, "vectors": None, "model": None, "revision": None, "evidence": {}}
     whole = {"kind": "repair", **content}
@@ -199,7 +200,7 @@ def test_damaged_files_and_unfitted_repairs_are_refused(tmp_path):
         with pytest.raises(StoreError):
             Repair.load(path)
     write_arrays(path, {key: value for key, value in whole.items() if key != "model"}, {})
-    with pytest.raises(StoreError, match="damaged or incomplete"):
+    with pytest.raises(StoreError, match=r"r\.safetensors: .*'model'"):
         Repair.load(path)
 
 
@@ -220,7 +221,7 @@ def test_arrays_of_a_file_take_no_other_place(tmp_path, name):
     Repair(vectors=MeanRemoval().fit(vectors)).save(path)
     content, arrays = read_arrays(path, "repair")
     write_arrays(path, content, {**arrays, name: np.array([True]) if name.endswith("fit_") else np.eye(2)})
-    with pytest.raises(StoreError, match="received the array"):
+    with pytest.raises(StoreError, match="array 'transform'"):
         Repair.load(path)
 
 
@@ -228,5 +229,5 @@ def test_a_table_without_the_words_of_the_probe_has_no_repair(tmp_path):
     table = tmp_path / "words.vec"
     table.write_text("kot 1 0\npies 0 1\n", encoding="utf-8")
     repair = Repair(vectors=MeanRemoval().fit(np.random.default_rng(0).standard_normal((20, 2))))
-    with pytest.raises(ModelError, match="knows no word of the text"):
+    with pytest.raises(ModelError, match=r"words\.vec: "):
         repair.made_for(as_encoder(table), {})

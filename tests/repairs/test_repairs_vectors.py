@@ -125,12 +125,12 @@ def test_tables_come_out_if_asked_for(vectors):
     piped = make_pipeline(MeanRemoval(), AllButTheTop(1)).set_output(transform="polars").fit_transform(vectors)
     assert isinstance(piped, polars.DataFrame)
     assert isinstance(repair.set_output(transform="default").set_output().transform(vectors), np.ndarray)
-    with pytest.raises(InputError, match="transform: received 'csv'; allowed: default, pandas, polars"):
+    with pytest.raises(InputError, match=r"transform: received 'csv'; .*default, pandas, polars"):
         repair.set_output(transform="csv")
 
 
 def test_whitening_warns_unless_told_not_to(vectors):
-    with pytest.warns(WhiteningWarning, match="mean removal is the safer repair"):
+    with pytest.warns(WhiteningWarning, match="mean removal"):
         Whitening().fit(vectors)
     Whitening(accept_risk=True).fit(vectors)
 
@@ -163,15 +163,15 @@ def test_files_that_cannot_be_used(vectors, tmp_path):
     from safetensors.numpy import save_file
 
     MeanRemoval().fit(vectors).save(tmp_path / "mean.safetensors")
-    with pytest.raises(InputError, match=r"received a MeanRemoval; expected Whitening"):
+    with pytest.raises(InputError, match=r"MeanRemoval; .*Whitening"):
         Whitening.load(tmp_path / "mean.safetensors")
-    with pytest.raises(StoreError, match="no such file"):
+    with pytest.raises(StoreError, match=r"absent\.safetensors"):
         load_repair(tmp_path / "absent.safetensors")
     (tmp_path / "text.safetensors").write_text("not a tensor")
-    with pytest.raises(StoreError, match="not a readable safetensors file"):
+    with pytest.raises(StoreError, match=r"text\.safetensors: .*safetensors file"):
         load_repair(tmp_path / "text.safetensors")
     save_file({"mean_": np.zeros(3)}, tmp_path / "foreign.safetensors")
-    with pytest.raises(StoreError, match="received no poolscope file"):
+    with pytest.raises(StoreError, match=r"foreign\.safetensors: "):
         load_repair(tmp_path / "foreign.safetensors")
 
 
@@ -206,19 +206,19 @@ def test_refusals(vectors, others):
         MeanRemoval("centre").fit(vectors)
     with pytest.raises(InputError, match="k: received 8"):
         AllButTheTop(8).fit(vectors)
-    with pytest.raises(InputError, match="components: received 8 for 5 vectors"):
+    with pytest.raises(InputError, match=r"components: received 8 .* 5 vectors"):
         Whitening().fit(others)
     flat = np.pad(np.random.default_rng(0).normal(size=(20, 2)), [(0, 0), (0, 3)])
-    with pytest.raises(InputError, match="received 3, but the vectors vary in 2 directions only"):
+    with pytest.raises(InputError, match=r"received 3, .* 2 directions"):
         Whitening(3, accept_risk=True).fit(flat)
     assert Whitening(accept_risk=True).fit(flat).transform(flat).shape == (20, 2)
     with pytest.raises(InputError, match="needs at least 2"):
         MeanRemoval().fit(vectors[:1])
-    with pytest.raises(InputError, match="is not fitted yet"):
+    with pytest.raises(InputError, match=r"MeanRemoval.* not fitted"):
         MeanRemoval().transform(vectors)
     with pytest.raises(InputError, match="received dimension 4"):
         MeanRemoval().fit(vectors).transform(vectors[:, :4])
-    with pytest.raises(InputError, match="no common direction"):
+    with pytest.raises(InputError, match="2 unit vectors"):
         MeanRemoval().fit([[1.0, 0.0], [-1.0, 0.0]])
     with pytest.raises(InputError, match=r"row 2 .* is (zero|not finite)"):
         MeanRemoval().fit([[1.0, 0.0], [0.0, 0.0]])
@@ -226,5 +226,5 @@ def test_refusals(vectors, others):
 
 def test_a_vector_that_is_removed_whole_is_named():
     repair = MeanRemoval().fit([[1.0, 0.1], [1.0, -0.1]])
-    with pytest.raises(InputError, match=r"row 2 \(1 in all\) is what .* removes"):
+    with pytest.raises(InputError, match=r"row 2 \(1 in all\)"):
         repair.transform([[0.0, 1.0], [5.0, 0.0]])

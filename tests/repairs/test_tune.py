@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def test_a_common_direction_is_found_and_removed():
     assert result.recommendation.evidence["chosen_by"] == list(result.chosen_on.names) != []
     assert result.verdict.interval.low > 0.1
     assert result.verdict.value == result.difference.mean
-    assert "that had no part in choosing it" in result.verdict.sentence
+    assert f" on {len(result.reported_on.observations)} queries" in result.verdict.sentence
     assert NO_TEMPERATURE in result.notes
 
 
@@ -53,14 +54,12 @@ def test_a_gain_that_80_queries_cannot_tell_is_unchecked():
     assert result.recommendation is None
     assert (result.outcome, result.selected.name) == ("too few to tell", "max")
     assert result.difference.interval.low < 0
-    assert f"could have shown is {result.difference.smallest_gain():.3f} nDCG@10" in result.verdict.sentence
+    assert f"{result.difference.smallest_gain():.3f} nDCG@10" in result.verdict.sentence
 
 
 def test_where_all_candidates_lose_the_other_half_is_not_asked():
     result = tune(sound, topic_texts(80), poolings=["cls", "last"], repairs=[], reranked=0)
-    assert result.verdict.sentence == (
-        "Nothing to repair: none of 2 candidates is better than the model as it is on 40 queries."
-    )
+    assert re.match("Nothing .* 2 candidates .* 40 queries", result.verdict.sentence)
     assert (result.verdict.level, result.outcome) == ("ok", "nothing to repair")  # all of each interval is far below 0
     assert (result.selected, result.difference, result.recommendation) == (None, None, None)
     assert all(trial.change.mean < 0 for trial in result.trials)
@@ -105,9 +104,9 @@ def test_a_few_texts_prove_nothing(held_out):
     result = tune(only_the_first_token, topic_texts(2 * held_out), repairs=[], poolings=["cls"], reranked=0)
     assert len(result.reported_on.observations) == held_out
     assert (result.verdict.level, result.recommendation) == ("unchecked", None)
-    assert result.verdict.sentence.startswith(f"Cannot be told with {held_out} held-out queries (needed: 30)")
+    assert f" {held_out} held-out queries (needed: 30)" in result.verdict.sentence
     assert result.outcome == result.to_dict()["outcome"] == "too few to tell"
-    assert result.difference is None or "too few to prove anything" in result.verdict.sentence
+    assert result.difference is None or "too few" in result.verdict.sentence
 
 
 def decision(differences: np.ndarray, *, chosen: bool = True) -> Verdict:
@@ -125,14 +124,14 @@ def test_a_repair_needs_30_units_and_6_that_changed():
     for held_out, changed in ((2, 2), (4, 4), (29, 29), (40, 5)):
         found = decision(1.0 * (np.arange(held_out) < changed))
         assert found.level == "unchecked"
-        assert f"({held_out} queries, {changed} of them changed; needed: 30 and 6)" in found.sentence
+        assert re.search(rf"\({held_out} queries, {changed} .*: 30 and 6\)", found.sentence)
 
 
 def test_a_gain_below_what_an_audit_asks_for_is_called_little():
     for gain, little in ((0.015, True), (0.03, False)):
         found = decision(np.tile([2 * gain, 0.0], 200))
         assert found.level == "fix"
-        assert ("an audit calls for a repair from 0.02 on" in found.sentence) == little
+        assert (" 0.02 " in found.sentence) == little
 
 
 @pytest.mark.parametrize("chosen", [True, False])
@@ -148,8 +147,8 @@ def test_nothing_to_repair_is_said_of_a_trial_with_the_power_to_see_a_gain(chose
     ):
         found = decision(differences, chosen=chosen)
         assert found.level == level
-        assert found.sentence.startswith("Nothing to repair") == (level == "ok")
-        assert ("the smallest gain they could have shown is" in found.sentence) == (level == "unchecked")
+        assert found.sentence.startswith("Nothing") == (level == "ok")
+        assert ("smallest gain" in found.sentence) == (level == "unchecked")
 
 
 def test_a_search_without_candidates_has_asked_nothing():
@@ -183,7 +182,7 @@ def test_everything_is_compared_and_only_vectors_are_recommended(full):
     assert sum(row["selected"] for row in rows) == 1
     reranking = next(trial for trial in full.trials if trial.family == "re-ranking")
     assert reranking.repair is None
-    assert any("re-ranking of the top 20" in sentence for sentence in full.verdict.evidence)
+    assert any("top 20" in sentence for sentence in full.verdict.evidence)
     assert any("sif" in note for note in full.notes)  # no token ids
     assert any(trial.family == "combination" for trial in full.trials)
 
@@ -200,7 +199,7 @@ def test_a_combination_must_beat_its_best_part_beyond_chance():
     alone = {trial.name: trial.change.mean for trial in result.trials if trial.family != "combination"}
     assert alone["mean removal, project"] < 0  # of no use before the pooling is changed too
     assert result.recommendation.label == "cls · mean removal, project"
-    assert "a combination is chosen only where" not in result.verdict.evidence[0]
+    assert "combination" not in result.verdict.evidence[0]
 
 
 def test_combinations_of_the_best():
@@ -265,7 +264,7 @@ def test_texts_in_both_halves_are_counted():
     everywhere = np.array([(k, d) for k in range(19) for d in (k, 19)])
     shared = RetrievalTask(texts[:19], texts, everywhere, roles=(None, None))
     found = tune(sound, shared, poolings=["max"], repairs=[], reranked=0)
-    assert any("1 text stands in both halves" in note for note in found.notes)
+    assert any("1 text " in note for note in found.notes)
     apart = tune(sound, texts, poolings=["max"], repairs=[], reranked=0)
     assert not any("both halves" in note for note in apart.notes)
 
@@ -326,7 +325,7 @@ def test_a_step_rule_is_fitted_where_the_gain_hangs_on_the_length(tmp_path):
     assert rule(6) == 1
     assert rule(19) == 0.5
     assert search.best() is search.trials[1]
-    assert any("A step rule was fitted" in note for note in search.notes)
+    assert any("step rule" in note for note in search.notes)
     flat = Search(as_encoder(folder), split_half_task(texts[:20]), None)
     flat.try_temperatures([Constant(0.999)])
     assert len(flat.trials) == 1  # no bin gains: nothing to try
@@ -356,9 +355,9 @@ def test_rules_of_the_length_are_candidates(tmp_path):
 @pytest.mark.parametrize(
     ("search", "message"),
     [
-        ({"temperatures": [0.9, 0]}, "received 0; allowed: a finite number above 0"),
-        ({"temperatures": [lambda n: 0.8]}, "a function cannot be written"),
-        ({"repairs": ["bleaching"]}, "repairs: received 'bleaching'; allowed: mean removal, all but the top"),
+        ({"temperatures": [0.9, 0]}, "received 0;"),
+        ({"temperatures": [lambda n: 0.8]}, "a function"),
+        ({"repairs": ["bleaching"]}, "repairs: received 'bleaching'; .* mean removal"),
         ({"poolings": ["median"]}, "pooling: received 'median'"),
     ],
 )

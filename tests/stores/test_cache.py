@@ -134,7 +134,7 @@ def test_a_damaged_shard_is_said_and_encoded_again(cache: Path) -> None:
     shard = only_entry(cache) / "layer-last" / "shard-00002.arrow"
     os.truncate(shard, 100)
     encoder = FakeEncoder()
-    with pytest.warns(UserWarning, match=r"damaged .*: 1 of its shards encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: 1 of"):
         repaired = cached_clouds(encoder, corpus())
     assert encoder.calls == 1
     assert_equal(repaired, cached_clouds(FakeEncoder(), corpus(), enabled=False))
@@ -148,7 +148,7 @@ def test_a_damaged_manifest_is_said_and_the_entry_rebuilt(cache: Path, damage: s
         manifest.unlink()
     else:
         manifest.write_text(manifest.read_text().replace("r1", "r9") if damage == "of another model" else damage)
-    with pytest.warns(UserWarning, match=r"damaged .*: all of its shards are encoded again"):
+    with pytest.warns(UserWarning, match=r"damaged .*: all of"):
         rebuilt = cached_clouds(FakeEncoder(), corpus())
     assert_equal(rebuilt, cached_clouds(FakeEncoder(before=never), corpus()))
     assert_equal(rebuilt, cached_clouds(FakeEncoder(), corpus(), enabled=False))
@@ -158,14 +158,14 @@ def test_a_cache_in_use_is_passed_by(cache: Path) -> None:
     cached_clouds(FakeEncoder(), corpus())
     entry = only_entry(cache)
     (entry / "layer-last" / "shard-00002.arrow").unlink()  # as if another process were filling it
-    with store_lock(entry), pytest.warns(UserWarning, match=r"encoded in memory.*process \d+ .* is writing"):
+    with store_lock(entry), pytest.warns(UserWarning, match=r"in memory.*process \d+ "):
         clouds = cached_clouds(FakeEncoder(), corpus())
     np.testing.assert_array_equal(clouds[9], cached_clouds(FakeEncoder(), corpus(), enabled=False)[9])
 
 
 def test_a_cache_that_cannot_be_written_is_passed_by(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.warns(UserWarning, match=r"encoded in memory.*cannot be written"):
+    with pytest.warns(UserWarning, match=r"in memory.*\bfile\b"):
         clouds = cached_clouds(FakeEncoder(), corpus(), cache_dir=tmp_path / "file")
     assert len(clouds) == 10
 
@@ -254,7 +254,7 @@ def test_no_rights_are_changed_through_a_link(cache: Path, tmp_path: Path) -> No
     assert {path.stat().st_mode & 0o777 for path in (mine, also)} == {0o755}
     shutil.rmtree(entry)
     entry.symlink_to(mine)
-    with pytest.warns(UserWarning, match="encoded in memory"):
+    with pytest.warns(UserWarning, match="in memory"):
         cached_clouds(FakeEncoder(), corpus())
     assert (mine.stat().st_mode & 0o777, list(mine.iterdir())) == (0o755, [])
 

@@ -22,7 +22,7 @@ def test_a_second_writer_is_refused_and_a_dead_one_succeeded(tmp_path: Path) -> 
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
-        with pytest.raises(StoreBusyError, match=rf"process {process.pid} on \S+ is writing here now"):
+        with pytest.raises(StoreBusyError, match=rf"process {process.pid} on \S+ "):
             fill(tmp_path)
         process.kill()
     assert (tmp_path / LOCK).exists()
@@ -40,7 +40,7 @@ def test_the_same_process_cannot_write_twice_at_once(tmp_path: Path) -> None:
 def test_a_lock_file_without_a_signature_is_explained_all_the_same(tmp_path: Path) -> None:
     with store_lock(tmp_path):
         (tmp_path / LOCK).write_text("")
-        with pytest.raises(StoreBusyError, match="another process is writing here now"), store_lock(tmp_path):
+        with pytest.raises(StoreBusyError, match="another process"), store_lock(tmp_path):
             pass
 
 
@@ -52,7 +52,7 @@ def test_a_finished_store_opens_while_it_is_locked(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="cannot be written"):
+    with pytest.raises(StoreError, match=r"/file/store: .*\("):
         fill(tmp_path / "file" / "store")
 
 
@@ -81,5 +81,5 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path: Path, monk
         raise OSError(errno.ENOSYS, "not implemented")
 
     monkeypatch.setattr(fcntl, "flock", no_flock)
-    with pytest.warns(UserWarning, match="this file system has no locks"), store_lock(tmp_path):
+    with pytest.warns(UserWarning, match="no locks"), store_lock(tmp_path):
         pass

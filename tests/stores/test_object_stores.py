@@ -136,15 +136,15 @@ def test_other_choices_and_other_objects_are_refused(bucket, model):
     address = f"{bucket}/store"
     encode_to_store(as_encoder(model), TEXTS, address, shard_texts=SHARD_TEXTS)
     for overwrite in (False, True):
-        with pytest.raises(StoreError, match="holds clouds of other choices"):
+        with pytest.raises(StoreError, match="digest"):
             begin_store(as_encoder(model).card, TEXTS[:9], address, overwrite=overwrite)
-    with pytest.raises(StoreError, match="10 in the store, 3 asked for"):
+    with pytest.raises(StoreError, match=r": 10 in .* 3 asked"):
         begin_store(as_encoder(model).card, TEXTS, address, shard_texts=3)
     open_remote(address).system.pipe_file(f"{bucket[5:]}/other/file.txt", b"mine")
     with pytest.raises(StoreError, match=r"no manifest\.json"):
         begin_store(as_encoder(model).card, TEXTS, f"{bucket}/other")
     assert not is_store(f"{bucket}/nothing")
-    with pytest.raises(InputError, match="received no place in a bucket"):
+    with pytest.raises(InputError, match=r"no place .*/store"):
         Store.open(bucket)
 
 
@@ -177,7 +177,7 @@ def test_no_object_is_fetched_to_another_place(bucket, model, server, tmp_path):
 
     name = f"store/../../../{tmp_path.name}-written"
     boto3.client("s3", endpoint_url=server).put_object(Bucket=bucket[5:], Key=name, Body=b"x")
-    with pytest.raises(StoreError, match="leads out of the store"):
+    with pytest.raises(StoreError, match=r"holds '.*', which"):
         verify(f"{bucket}/store")
     assert not list(tmp_path.rglob("*-written"))
 
@@ -192,7 +192,7 @@ def test_mirrors_stay_below_the_limit(bucket, model, monkeypatch):
 
 
 def test_a_server_that_refuses_is_told_in_words(bucket, model):
-    with pytest.raises(StoreError, match=r"no-such-bucket-here/store: cannot be written"):
+    with pytest.raises(StoreError, match="no-such-bucket-here/store: "):
         encode_to_store(as_encoder(model), TEXTS, "s3://no-such-bucket-here/store")
 
 
@@ -218,7 +218,7 @@ def test_addresses():
 def test_an_address_without_a_place_is_no_folder_here(address, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts.txt").write_text("one text\nanother text\n")
-    with pytest.raises(InputError, match="received no place in a bucket"):
+    with pytest.raises(InputError, match="no place"):
         run("encode", "builtin:wordllama", "texts.txt", "-o", address)
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
 

@@ -119,7 +119,7 @@ def test_moments_are_those_of_the_tokens_and_tokens_of_a_draw_are_kept(tmp_path)
     assert store.clouds().provenance["texts"]["selected"] == 6
     choices = {"texts": TEXTS, "layers": None, "keep": "moments", "keep_tokens": 6}
     assert fill(tmp_path / "moments", encoder=FakeEncoder(before=never), **choices).reused == 20
-    with pytest.raises(StoreError, match=r"'moments' in the store, 'tokens' asked for"):
+    with pytest.raises(StoreError, match=r"'moments' in .*'tokens' asked"):
         fill(tmp_path / "moments", texts=TEXTS, layers=None)
 
 
@@ -146,7 +146,7 @@ def test_metrics_of_a_store_shard_by_shard_are_those_of_all(tmp_path):
                 numbers = {key: value for key, value in row.items() if isinstance(value, float)}
                 assert numbers == pytest.approx({key: other[key] for key in numbers}, rel=1e-4, abs=1e-5)
     assert vectors.vectors().traces is None
-    with pytest.raises(StoreError, match="keeps moments and no tokens"):
+    with pytest.raises(StoreError, match=r"/moments: .* no tokens"):
         moments.clouds()
     with pytest.raises(InputError, match="needed: clouds"):
         METRICS["tokens"].in_parts(moments.shards())
@@ -156,7 +156,7 @@ def test_metrics_of_a_store_shard_by_shard_are_those_of_all(tmp_path):
 
 @pytest.mark.parametrize(
     ("choices", "message"),
-    [({"keep": "all"}, "keep: received 'all'"), ({"keep_tokens": 5}, "keep_tokens: received 5 with keep = 'tokens'")],
+    [({"keep": "all"}, "keep: received 'all'"), ({"keep_tokens": 5}, "keep_tokens: received 5")],
 )
 def test_what_cannot_be_kept(tmp_path, choices, message):
     with pytest.raises(InputError, match=message):
@@ -171,8 +171,8 @@ def test_the_command_line(tmp_path, monkeypatch):
     path.write_text("\n".join(TEXTS.texts))
     folder = tmp_path / "store"
     command = ["encode", "fake", str(path), "-o", str(folder), "--shard-texts", "3", "--keep", "moments"]
-    assert "this part is done, 11 of 20 texts are stored" in run(*command, "--shard", "1/2")
-    assert "one vector a text (moments)" in run(*command, "--shard", "2/2")
+    assert "11 of 20 texts" in run(*command, "--shard", "1/2")
+    assert "(moments)" in run(*command, "--shard", "2/2")
     assert "20 texts" in run("profile", folder)
     assert re.search(r"texts +20\b", run("corpus", folder))
     assert re.search(r"texts +20\b", run("cone", folder))  # vectors are of all texts, though no tokens are kept

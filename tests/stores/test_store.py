@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_a_store_gives_back_the_clouds_ids_texts_and_labels(tmp_path: Path) -> N
                 np.testing.assert_array_equal(clouds[start + k], cloud)
     assert store.labels == list(texts.labels or ())
     assert store.card == CARD
-    assert store.manifest.texts["notes"] == ["1 text is empty and left out (11 read)."]
+    assert re.match(r"1 text .*\(11 read\)", *store.manifest.texts["notes"])
     assert (store.reused, store.damaged, store.notes()) == (0, 0, [])
 
 
@@ -72,7 +73,7 @@ def test_layers_are_found_by_either_number(tmp_path: Path) -> None:
 
 def test_a_store_without_the_pooled_layer_asks_which(tmp_path: Path) -> None:
     fill(tmp_path, layers=(0, 1))
-    with pytest.raises(InputError, match=r"no layer was chosen.*\[0, 1\]"):
+    with pytest.raises(InputError, match=r"no layer .*\[0, 1\]"):
         open_store(tmp_path)
 
 
@@ -87,7 +88,7 @@ def test_clouds_stay_on_disk(tmp_path: Path) -> None:
 def test_an_unfinished_store_says_how_to_finish(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         fill(tmp_path, encoder=FakeEncoder(before=lambda call: never(call) if call == 2 else None))
-    with pytest.raises(StoreError, match=r"6 of 10 texts .*fake/model, texts my texts.txt"):
+    with pytest.raises(StoreError, match=r"6 of 10 .*fake/model, texts my texts\.txt"):
         open_clouds(tmp_path)
     assert len(open_store(tmp_path, allow_partial=True)) == 6
     assert is_store(tmp_path)
@@ -96,7 +97,7 @@ def test_an_unfinished_store_says_how_to_finish(tmp_path: Path) -> None:
 def test_an_unfinished_store_without_texts(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         fill(tmp_path, encoder=FakeEncoder(before=never))
-    with pytest.raises(StoreError, match=r"unfinished, 0 of 10 texts are stored. Begin it with"):
+    with pytest.raises(StoreError, match=r"0 of 10 .* Begin"):
         open_store(tmp_path, allow_partial=True)
 
 
@@ -107,9 +108,9 @@ def test_open_clouds_takes_a_store_or_a_file(tmp_path: Path) -> None:
     assert len(open_clouds(tmp_path / "store")) == 10
     assert len(open_clouds(file)) == 2
     assert [is_store(path) for path in (tmp_path / "store", tmp_path, file)] == [True, False, False]
-    with pytest.raises(InputError, match="a single cloud file holds one layer"):
+    with pytest.raises(InputError, match=r"layer 0 .*one layer"):
         open_clouds(file, layer=0)
-    with pytest.raises(StoreError, match="no such cloud file"):
+    with pytest.raises(StoreError, match="/nothing: "):
         open_clouds(tmp_path / "nothing")
     with pytest.raises(StoreError, match=r"no manifest\.json"):
         open_clouds(tmp_path)
@@ -119,7 +120,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     fill(tmp_path)
     manifest = tmp_path / MANIFEST
     manifest.write_text(manifest.read_text().replace("poolscope store 1", "poolscope store 9"))
-    with pytest.raises(StoreError, match="written in the format 'poolscope store 9'"):
+    with pytest.raises(StoreError, match="'poolscope store 9'"):
         open_store(tmp_path)
 
 
@@ -132,7 +133,7 @@ def test_offsets_that_point_outside_the_file_are_damage_not_a_crash(tmp_path: Pa
     assert content.count(good) == 1
     path.write_bytes(content.replace(good, bad))
     assert not store.is_whole(1, corpus().ids[3:6])
-    with pytest.raises(StoreError, match="missing or damaged"):
+    with pytest.raises(StoreError, match=r"shard-00001\.arrow: .*damaged"):
         open_store(tmp_path)
 
 

@@ -133,7 +133,7 @@ def test_damage_is_said_and_repaired(tmp_path: Path, uninterrupted: dict[str, by
         with pytest.raises(StoreError, match=r"labels.parquet: damaged.*Repair it .*my texts.txt"):
             _ = Store.open(tmp_path).labels
     elif damage != "other ids":
-        with pytest.raises(StoreError, match=r"shard-00001.arrow: missing or damaged.*Repair it with"):
+        with pytest.raises(StoreError, match=r"shard-00001.arrow: .* Repair"):
             open_store(tmp_path, layer=0)
     encoder = FakeEncoder()
     store = fill(tmp_path, encoder=encoder, texts=corpus(labels=True))
@@ -141,14 +141,14 @@ def test_damage_is_said_and_repaired(tmp_path: Path, uninterrupted: dict[str, by
     assert encoder.calls == (damage != "labels")
     assert store.damaged == (damage not in ("labels", "gone"))
     if store.damaged:
-        assert store.notes()[-1] == "1 shard was damaged and encoded again."
+        assert store.notes()[-1].startswith("1 shard ")
 
 
 def test_a_shard_of_the_wrong_size_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, layers=None)
     last = tmp_path / "layer-last" / "shard-00003.arrow"
     last.write_bytes((tmp_path / "layer-last" / "shard-00000.arrow").read_bytes())
-    with pytest.raises(StoreError, match="3 texts where 1 belong"):
+    with pytest.raises(StoreError, match=r"3 texts .* 1 "):
         open_store(tmp_path)
 
 
@@ -174,7 +174,7 @@ def test_a_full_disk_keeps_what_is_stored(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 300) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"x" * 150_000)
-        with pytest.raises(StoreError, match=r"the disk is full. \d of 10 texts are stored") as caught:
+        with pytest.raises(StoreError, match=r"full.* \d of 10 texts") as caught:
             fill(disk / "store", encoder=FakeEncoder(card), layers=None)
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == errno.ENOSPC
@@ -203,7 +203,7 @@ def test_a_write_that_fails_names_the_cause(tmp_path: Path, monkeypatch: pytest.
     real_write = TokenClouds.write
     monkeypatch.setattr(TokenClouds, "write", failing_write)
     cause = "cannot be written.*Input/output error" if number == errno.EIO else "the disk is full"
-    with pytest.raises(StoreError, match=f"{cause}.*6 of 10 texts are stored"):
+    with pytest.raises(StoreError, match=rf"{cause}.*6 of 10 texts"):
         fill(tmp_path, layers=None)
 
 
@@ -211,7 +211,7 @@ def test_an_error_of_the_encoder_is_not_taken_for_one_of_the_disk(tmp_path: Path
     def broken(call: int) -> None:
         raise OSError(errno.ENOSPC, "no memory on the device")
 
-    with pytest.raises(OSError, match="no memory on the device"):
+    with pytest.raises(OSError, match="no memory"):
         fill(tmp_path, encoder=FakeEncoder(before=broken))
 
 
@@ -333,12 +333,12 @@ def test_files_of_others_are_never_touched(tmp_path: Path) -> None:
     fill(tmp_path / "hidden")
     assert ".mine.tmp" in contents(tmp_path / "hidden")
     (tmp_path / "thesis.doc").write_text("years of work")
-    with pytest.raises(StoreError, match=r"not empty \(it holds 'hidden'\)"):
+    with pytest.raises(StoreError, match="'hidden'"):
         fill(tmp_path, overwrite=True)
-    with pytest.raises(StoreError, match="a file, and a store is a folder"):
+    with pytest.raises(StoreError, match=r"thesis\.doc: a file"):
         fill(tmp_path / "thesis.doc")
     (tmp_path / MANIFEST).write_text('{"manifest_version": 3, "name": "a browser extension"}')
-    with pytest.raises(StoreError, match="not the manifest of a cloud store"):
+    with pytest.raises(StoreError, match=r"manifest\.json: .* manifest"):
         fill(tmp_path, overwrite=True)
     assert sorted(name for name in contents(tmp_path) if "hidden" not in name) == [MANIFEST, "thesis.doc"]
 
@@ -361,10 +361,10 @@ def test_overwrite_leaves_files_that_it_did_not_write(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"layers": ()}, "a non-empty list of whole numbers"),
-        ({"layers": (0, 0)}, "name each layer once"),
-        ({"layers": (0, 12)}, "fake/model has 0 .embedding output. to 2"),
-        ({"shard_texts": 0}, "a whole number, 1 or more"),
+        ({"layers": ()}, r"layers: received \[\]"),
+        ({"layers": (0, 0)}, r"layers: received \[0, 0\]"),
+        ({"layers": (0, 12)}, "fake/model has 0 .* 2"),
+        ({"shard_texts": 0}, "shard_texts: received 0"),
     ],
 )
 def test_bad_choices(tmp_path: Path, choices: dict[str, object], message: str) -> None:
@@ -374,7 +374,7 @@ def test_bad_choices(tmp_path: Path, choices: dict[str, object], message: str) -
 
 
 def test_no_texts(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="received no texts"):
+    with pytest.raises(InputError, match=r"my texts\.txt: .* texts"):
         fill(tmp_path, texts=corpus(1)[:0])
 
 
@@ -383,5 +383,5 @@ def test_an_encoder_that_returns_too_little_is_refused(tmp_path: Path) -> None:
         def encode(self, texts: Sequence[str], **choices: object) -> dict[int, TokenClouds]:
             return super().encode(texts[:-1], **choices)  # type: ignore[arg-type]
 
-    with pytest.raises(ModelError, match=r"returned \{0: 2, -1: 2\} clouds by layer where \{0: 3, -1: 3\}"):
+    with pytest.raises(ModelError, match=r"\{0: 2, -1: 2\} .*\{0: 3, -1: 3\}"):
         fill(tmp_path, encoder=Forgetful())

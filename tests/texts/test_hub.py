@@ -53,7 +53,7 @@ def test_hub_data_sets(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     fake_hub(monkeypatch, ConnectionError("no route\ndetails"))
-    with pytest.raises(InputError, match=r"org/name: no such file.*\(no route\)"):
+    with pytest.raises(InputError, match=r"org/name: .*\(no route\)"):
         read_texts("org/name")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(InputError, match=r"hub:org/name .* HF_HUB_OFFLINE is set"):
@@ -62,7 +62,7 @@ def test_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         read_texts("hub:a/b/c/d")
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(InputError, match="data/mistyped"):
         read_texts("data/mistyped")
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtraError, match=r"poolscope\[hub\]"):

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -38,7 +39,7 @@ pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with name
 @pytest.mark.parametrize("read", [read_texts, read_queries, ps.verify])
 def test_a_pipe_is_not_waited_for(tmp_path, name, read):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match=r"is not a regular file|a file of type"):
+    with pytest.raises(InputError, match=rf"{re.escape(name)}.*(regular file|of type)"):
         read(tmp_path / name)
 
 
@@ -46,7 +47,7 @@ def test_a_pipe_is_not_waited_for(tmp_path, name, read):
 @pytest.mark.parametrize("name", ["a.arrow", "a.safetensors", "a.json", "a.npz"])
 def test_verify_does_not_wait_for_a_pipe(tmp_path, name):
     os.mkfifo(tmp_path / name)
-    with pytest.raises(InputError, match="is not a regular file"):
+    with pytest.raises(InputError, match=rf"{re.escape(name)} .*regular file"):
         ps.verify(tmp_path / name)
 
 
@@ -58,7 +59,7 @@ def test_a_folder_of_texts_with_a_pipe_or_a_device(tmp_path, kind):
         os.mkfifo(tmp_path / "b.txt")
     else:
         (tmp_path / "b.txt").symlink_to("/dev/zero")
-    with pytest.raises(InputError, match=r"b\.txt is not a regular file"):
+    with pytest.raises(InputError, match=r"b\.txt .*regular file"):
         read_texts(tmp_path)
 
 
@@ -94,7 +95,7 @@ def test_verify_of_a_list_of_files_that_is_damaged(tmp_path, files):
 def test_verify_of_a_listed_pipe(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "audit.json").write_text(json.dumps({"files": {"pipe": "0"}}))
-    assert "is not a regular file" in ps.verify(tmp_path).files[1].words
+    assert "regular file" in ps.verify(tmp_path).files[1].words
 
 
 def test_verify_reads_no_endless_json(tmp_path):
@@ -113,12 +114,12 @@ def table(**columns):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (table(relevant=["[" * 100_000]), "nested too deep"),
-        ({"a": {"c1": 10**400}}, "as a grade"),
-        ({"a": [10**5000]}, "thousands of digits"),
-        ({"a": [[10**5000]]}, "as the id of a text"),
-        (table(relevant=["c1"], grade=[float("nan")]), "nan as a grade"),
-        ("", "as a path"),
+        (table(relevant=["[" * 100_000]), "row 1 .* too deep"),
+        ({"a": {"c1": 10**400}}, "query 'a' holds 10{9}.* grade"),
+        ({"a": [10**5000]}, "query 'a' holds .*thousands"),
+        ({"a": [[10**5000]]}, "query 'a' holds .*list"),
+        (table(relevant=["c1"], grade=[float("nan")]), "row 1 .*nan .* grade"),
+        ("", "received ''"),
     ],
 )
 def test_cells_that_cannot_be_meant(source, message):
@@ -132,12 +133,12 @@ def test_a_grade_that_is_missing_is_still_one():
 
 @pytest.mark.parametrize("columns", [5, {"query": "relevant"}, "query", ("query", "query"), ("query",), (1, 2)])
 def test_columns_that_cannot_be_meant(columns):
-    with pytest.raises(InputError, match="received the columns"):
+    with pytest.raises(InputError, match=r"queries: .*the columns"):
         read_queries(table(relevant=["c1"]), columns=columns)
 
 
 def test_among_no_texts():
-    with pytest.raises(InputError, match="received no ids"):
+    with pytest.raises(InputError, match=r"memory: .*no ids"):
         read_queries({"a": ["c1"]}).among(())
 
 
@@ -165,10 +166,10 @@ ONE = {"_id": "q1", "text": "one"}
 @pytest.mark.parametrize(
     ("queries", "qrels", "message"),
     [
-        ([ONE, {"_id": "q1", "text": "two"}], "q1\tc1\t1\n", "share the id 'q1'"),
-        ([ONE, {"_id": None, "text": "two"}], "None\tc1\t1\n", "has no id"),
-        ([ONE], "q1\t\t1\n", "has no id"),
-        ([ONE], "q1\tc1\tnan\n", "as a grade"),
+        ([ONE, {"_id": "q1", "text": "two"}], "q1\tc1\t1\n", "id 'q1'"),
+        ([ONE, {"_id": None, "text": "two"}], "None\tc1\t1\n", r"queries\.jsonl: row 2 .* id"),
+        ([ONE], "q1\t\t1\n", r"\.tsv: row 1 .* id"),
+        ([ONE], "q1\tc1\tnan\n", "query q1 holds 'nan'"),
     ],
 )
 def test_benchmarks_whose_ids_or_grades_are_unclear(tmp_path, queries, qrels, message):
@@ -192,12 +193,12 @@ def test_what_is_kept_are_ids(keep):
 @pytest.mark.parametrize("encoding", [5, b"utf-8", "a\0"])
 def test_an_encoding_is_a_name(tmp_path, encoding):
     (tmp_path / "a.txt").write_text("one")
-    with pytest.raises(InputError, match="received the encoding"):
+    with pytest.raises(InputError, match=f"encoding {re.escape(repr(encoding))}"):
         read_texts(tmp_path / "a.txt", encoding=encoding)
 
 
 def test_no_name_is_not_the_current_folder():
-    with pytest.raises(InputError, match="received '' as a path"):
+    with pytest.raises(InputError, match="received ''"):
         read_texts("")
 
 
@@ -213,7 +214,7 @@ def test_a_packed_file_without_a_line_end_is_not_unpacked_into_memory(tmp_path, 
             file.write(b" " * 2**20)
     unpacked = []
     monkeypatch.setattr(plain.gzip.GzipFile, "read", counted(unpacked, plain.gzip.GzipFile.read))
-    with pytest.raises(InputError, match="packed file that holds more than"):
+    with pytest.raises(InputError, match=r"a\.jsonl\.gz: .*packed"):
         read_texts(path)
     assert sum(unpacked) < 2**20 + 101 * path.stat().st_size + 2**17 < 2**26
 
@@ -225,7 +226,7 @@ def test_a_small_packed_file_of_countless_empty_lines_is_refused(tmp_path, end):
         for _ in range(20):
             file.write(end * 2**20)
     assert path.stat().st_size < 50_000
-    with pytest.raises(InputError, match="packed file that holds more than"):
+    with pytest.raises(InputError, match="packed file"):
         read_texts(path)
 
 
@@ -286,7 +287,7 @@ def test_a_small_file_of_much_is_refused_before_memory_is_taken(tmp_path, monkey
     monkeypatch.setattr(plain, "_ROOM", 2**19)
     before, limit = pa.total_allocated_bytes(), plain.Room(tmp_path / name).most
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"packed file that holds more than|promises .* bytes and holds"):
+    with pytest.raises(InputError, match=r"packed file|promises .* bytes"):
         read(tmp_path / name)
     taken = tracemalloc.get_traced_memory()[1] + pa.total_allocated_bytes() - before
     tracemalloc.stop()
@@ -298,14 +299,14 @@ def test_lists_that_grow_behind_the_first_row_are_noticed(tmp_path, monkeypatch)
     lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.zeros(offsets[-1], np.float32)))
     pq.write_table(pa.table({"vector": lists}), tmp_path / "a.parquet")
     monkeypatch.setattr(plain, "_ROOM", 2**19)
-    with pytest.raises(InputError, match="packed file that holds more than"):
+    with pytest.raises(InputError, match=r"a\.parquet: .*packed file"):
         ps.read_index(tmp_path / "a.parquet")
 
 
 def test_an_archive_with_what_is_no_array_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("notes.txt", "not an array")
-    with pytest.raises(InputError, match="damaged, or not what numpy can read"):
+    with pytest.raises(InputError, match=r"a\.npz: damaged"):
         ps.read_vectors(tmp_path / "a.npz")
 
 
@@ -337,7 +338,7 @@ def test_no_reader_waits_for_a_pipe_or_reads_a_device(tmp_path, reader, kind):
             os.mkfifo(tmp_path / name)
         else:
             (tmp_path / name).symlink_to("/dev/zero")
-    with pytest.raises(PoolscopeError, match=r"is not a regular file|no such file"):
+    with pytest.raises(PoolscopeError, match=r"pipe|\.json is"):
         READERS[reader](tmp_path / "pipe")
 
 
@@ -350,7 +351,7 @@ def test_parts_of_a_store_and_of_an_audit_that_are_pipes(tmp_path):
         os.mkfifo(path)
     store = Store.open(tmp_path / "store")
     for read in (lambda: store.clouds(-1), lambda: store.labels, lambda: ps.Audit.load(tmp_path / "audit")):
-        with pytest.raises(PoolscopeError, match="is not a regular file"):
+        with pytest.raises(PoolscopeError, match="regular file"):
             read()
 
 
@@ -370,7 +371,7 @@ def test_verify_reads_listed_files_piece_by_piece(tmp_path):
 def test_a_file_without_a_byte_is_said_to_be_empty(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
     for read in (read_texts, read_queries):
-        with pytest.raises(InputError, match="the file is empty") as caught:
+        with pytest.raises(InputError, match="is empty") as caught:
             read(tmp_path / name)
         assert "--column" not in str(caught.value)
 
@@ -388,5 +389,5 @@ def test_a_small_file_of_countless_empty_rows_is_refused(tmp_path, kind):
             for _ in range(8):
                 writer.write_table(pa.table({"text": pa.nulls(1_000_000, pa.string())}))
     assert path.stat().st_size < 100_000
-    with pytest.raises(InputError, match="packed file that holds more than"):
+    with pytest.raises(InputError, match="packed file"):
         read_texts(path)

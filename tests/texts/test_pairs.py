@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +44,7 @@ def test_equal_texts_are_shared(tmp_path: Path, suffix: str) -> None:
     assert pairs.labels is not None
     assert pairs.labels.tolist() == [1.0, 0.0, 1.0, 1.0]
     assert pairs.report == ReadReport(read=6, kept=4, empty=2, duplicates=1)
-    assert pairs.report.notes("pair")[0] == "2 pairs are empty and left out (6 read)."
+    assert re.match(r"2 pairs .*\(6 read\)", pairs.report.notes("pair")[0])
     assert (len(pairs), repr(pairs)) == (4, f"Pairs(4 pairs from pairs.{suffix})")
 
 
@@ -82,15 +83,15 @@ def test_sample_of_pairs() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"q": ["a"], "document": ["b"]}, {}, "no column 'query'; the columns are 'q', 'document'.*--query-column"),
+        ({"q": ["a"], "document": ["b"]}, {}, "column 'query'; .*'q', 'document'.*--query-column"),
         ({"query": ["a"], "d": ["b"]}, {}, "no column 'document'.*--document-column NAME"),
         (ROWS, {"label_column": "gold"}, "no column 'gold'.*--label-column NAME"),
-        (ROWS, {"label_column": "query"}, "each part needs its own"),
-        ({"query": [1], "document": ["b"]}, {}, r"row 1 holds 1 \(int\) where a text"),
-        ({"query": ["a"], "document": [""]}, {}, "1 rows, every one empty"),
-        ({"query": ["a"], "document": ["b"], "y": ["high"]}, {"label_column": "y"}, "row 1 holds 'high' as its label"),
-        ({"query": ["a"], "document": ["b"], "y": [None]}, {"label_column": "y"}, "row 1 holds None as its label"),
-        (["a", "b"], {}, "a table is a path"),
+        (ROWS, {"label_column": "query"}, r"\['query', 'document', 'query'\]"),
+        ({"query": [1], "document": ["b"]}, {}, r"row 1 .* 1 \(int\)"),
+        ({"query": ["a"], "document": [""]}, {}, "1 rows, .* empty"),
+        ({"query": ["a"], "document": ["b"], "y": ["high"]}, {"label_column": "y"}, "row 1 .*'high' .* label"),
+        ({"query": ["a"], "document": ["b"], "y": [None]}, {"label_column": "y"}, "row 1 .*None .* label"),
+        (["a", "b"], {}, r"\['a', 'b'\] \(list\)"),
     ],
 )
 def test_pairs_that_cannot_be_read(columns: object, options: dict[str, str], message: str) -> None:
@@ -102,14 +103,14 @@ def test_pairs_check_their_parts() -> None:
     queries, documents = read_texts(["a", "b"]), read_texts(["x"])
     index = np.array([[0, 0], [1, 0]])
     assert len(Pairs(queries, documents, index)) == 2
-    with pytest.raises(InputError, match=r"index of shape \(2,\)"):
+    with pytest.raises(InputError, match=r"shape \(2,\)"):
         Pairs(queries, documents, index[0])
     with pytest.raises(InputError, match="type float64"):
         Pairs(queries, documents, index.astype(float))
     for wrong in (index[:, ::-1], index - 1):
-        with pytest.raises(InputError, match="beyond the 2 queries or 1 documents"):
+        with pytest.raises(InputError, match="2 queries or 1 documents"):
             Pairs(queries, documents, wrong)
-    with pytest.raises(InputError, match=r"labels of shape \(1,\) for 2 pairs"):
+    with pytest.raises(InputError, match=r"labels .* \(1,\) .* 2 pairs"):
         Pairs(queries, documents, index, np.ones(1))
 
 
@@ -126,11 +127,11 @@ def test_index_pairs(tmp_path: Path, suffix: str, names: tuple[str, str, str]) -
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "0,1\n2,3\n", "Add the line i,j"),
-        ("a.csv", "a,b,c\n0,1,2\n", "columns 'a', 'b', 'c'; pairs are read from the columns 'i' and 'j'"),
-        ("a.csv", "a,b\nx,y\n", "exactly two columns of whole numbers"),
-        ("a.csv", "i,j\n", "received no pairs"),
-        ("a.csv", "i,j\n0,1\n0,-1\n", "row 2 holds '-1'; the position of a text is 0, 1, 2"),
+        ("a.csv", "0,1\n2,3\n", "'0', '1' .* i,j"),
+        ("a.csv", "a,b,c\n0,1,2\n", "columns 'a', 'b', 'c'; .*'i' and 'j'"),
+        ("a.csv", "a,b\nx,y\n", "'a', 'b'; .*two columns"),
+        ("a.csv", "i,j\n", r"a\.csv: .*pairs"),
+        ("a.csv", "i,j\n0,1\n0,-1\n", "row 2 .*'-1'; .* 0, 1, 2"),
         ("a.csv", "i,j\n0,1.0\n", "row 1 holds '1.0'"),
         ("a.csv", "i,j\n0,\n", "row 1 holds ''"),
         ("a.jsonl", '{"i": 0, "j": 1.0}', "row 1 holds 1.0"),
@@ -150,15 +151,15 @@ def test_pairs_of_ids_are_not_shifted_by_empty_rows_or_a_draw(tmp_path: Path) ->
     path = save(tmp_path / "pairs.csv", {"i": [0, 5], "j": [3, 2]})
     assert read_index_pairs(path, ids=(texts.ids, texts.ids)).tolist() == [[0, 2], [3, 1]]
     drawn = texts.take([0, 2, 3])
-    with pytest.raises(InputError, match=r"row 2 .* '2', and none of the 3 texts"):
+    with pytest.raises(InputError, match=r"row 2 .* '2', .* 3 texts"):
         read_index_pairs(path, ids=(drawn.ids, drawn.ids))
 
 
 def test_pairs_of_names_on_two_sides(tmp_path: Path) -> None:
     path = save(tmp_path / "pairs.jsonl", {"i": ["b", 7], "j": ["x", "y "]})
     assert read_index_pairs(path, ids=(["7", "b"], ["y", "x"])).tolist() == [[1, 1], [0, 0]]
-    with pytest.raises(InputError, match="names the id 'b', which several texts share"):
+    with pytest.raises(InputError, match="id 'b'"):
         read_index_pairs(path, ids=(["b", "b"], ["x", "y"]))
     odd = save(tmp_path / "odd.jsonl", {"i": [["b"]], "j": ["x"]})
-    with pytest.raises(InputError, match="names the text"):
+    with pytest.raises(InputError, match=r"row 1 .*\['b'\]"):
         read_index_pairs(odd, ids=(["", "b"], ["x"]))

@@ -108,7 +108,7 @@ def test_a_benchmark_has_its_texts_its_ids_and_its_splits(tmp_path):
     assert list(texts) == ["Cats They purr.", "It purrs, rarely.", "Dogs They bark."]
     assert read_queries(f"{home}:dev").named == ("cat",)
     assert len(read_queries(f"{home}:dev").notes) == 1  # one query is judged in the other split alone
-    with pytest.raises(InputError, match=r"split 'train'; there are dev, test"):
+    with pytest.raises(InputError, match=r"split 'train'; .* dev, test"):
         read_queries(f"{home}:train")
     (home / "qrels" / "test.tsv").unlink()
     assert read_queries(home).named == ("cat",)  # the only split that is left
@@ -117,7 +117,7 @@ def test_a_benchmark_has_its_texts_its_ids_and_its_splits(tmp_path):
 def test_a_judged_query_that_is_not_there_is_an_error(tmp_path):
     home = folder(tmp_path)
     write_lines(home / "queries.jsonl", [{"_id": "1", "text": "what purrs?"}])
-    with pytest.raises(InputError, match="name the query '2'"):
+    with pytest.raises(InputError, match="query '2'"):
         read_queries(home)
 
 
@@ -133,21 +133,21 @@ def test_what_is_left_out_or_merged_is_counted():
     asked = read_queries(rows)
     assert (asked.texts, asked.ids, asked.named) == (("what purrs?",), ("a",), ("cat", "lion"))
     assert [int(re.search(r": (\d+)\.", note)[1]) for note in asked.notes] == [1, 1, 1, 1, 2]
-    assert "name no relevant text" in asked.notes[-1]
+    assert "no relevant" in asked.notes[-1]
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ([{"query": "a", "relevant": "x", "grade": 1}, {"query": "a", "relevant": "x", "grade": 2}], "not alike"),
-        ({"query": ["a"], "relevant": [["x", "y"]], "grade": [[1]]}, "2 ids and 1 grades"),
-        ({"query": ["a"], "relevant": ["x"], "grade": ["good"]}, "as a grade"),
-        ({"query": ["a"], "relevant": [2.5]}, "as the id of a text"),
-        ({"query": [7], "relevant": ["x"]}, "where a query is expected"),
-        ({"a": {"x": 0}}, "none of which names a relevant text"),
-        ({" ": ["x"], "": ["y"]}, "2 queries, all of them empty"),
-        ({"a": {"x": 1, "y": float("nan")}}, "grades the text 'y' with nan"),
-        ({"a": {"x": 1, "y": ""}}, "grades the text 'y' with ''"),
+        ({"query": ["a"], "relevant": [["x", "y"]], "grade": [[1]]}, "2 ids .* 1 grades"),
+        ({"query": ["a"], "relevant": ["x"], "grade": ["good"]}, "row 1 holds 'good'"),
+        ({"query": ["a"], "relevant": [2.5]}, r"row 1 holds 2\.5 .* id"),
+        ({"query": [7], "relevant": ["x"]}, r"row 1 holds 7 \(int\)"),
+        ({"a": {"x": 0}}, "1 queries, none"),
+        ({" ": ["x"], "": ["y"]}, "2 queries, .* empty"),
+        ({"a": {"x": 1, "y": float("nan")}}, "text 'y' .* nan"),
+        ({"a": {"x": 1, "y": ""}}, "text 'y' .*''"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(source, message):
@@ -173,7 +173,7 @@ def test_ids_become_positions_and_unknown_ones_are_counted():
     assert not judged.graded
     assert [note.split()[1] for note in judged.notes] == ["2", "1"]
     assert "draw" in asked.among(["a"], drawn=True).notes[0]
-    with pytest.raises(InputError, match="none of the 3 ids"):
+    with pytest.raises(InputError, match="3 ids"):
         asked.among(["0", "1"])
 
 
@@ -224,6 +224,6 @@ def test_texts_that_are_asked_for_are_in_every_draw():
 def test_lines_are_no_table_of_queries_and_not_said_to_be_allowed(tmp_path):
     path = tmp_path / "b.txt"
     path.write_text("what is this\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"'\.txt', which has no columns; tables are read from") as refused:
+    with pytest.raises(InputError, match=r"'\.txt'") as refused:
         read_queries(str(path))
     assert "plain texts" not in str(refused.value)

@@ -17,15 +17,16 @@ def test_texts_is_a_sequence_of_its_texts() -> None:
     texts = read_texts({"text": ["a", "b", "c"], "label": [1, 2, 3]}, label_column="label")
     assert (len(texts), texts[-1], list(texts), "b" in texts) == (3, "c", ["a", "b", "c"], True)
     assert (texts[1:].ids, texts[1:].texts, texts[1:].labels) == (("1", "2"), ("b", "c"), ("2", "3"))
-    assert repr(texts) == "Texts(3 texts from memory)"
-    assert texts[1:].report.notes() == ["2 of 3 texts selected."]
+    assert "3 texts from memory" in repr(texts)
+    (note,) = texts[1:].report.notes()
+    assert note.startswith("2 of 3 texts ")
     assert read_texts(texts) is texts
     report = ReadReport(read=2, kept=2)
-    with pytest.raises(InputError, match="2 texts, 1 ids and no labels"):
+    with pytest.raises(InputError, match="2 texts, 1 ids "):
         Texts(("0",), ("a", "b"), None, "memory", report)
-    with pytest.raises(InputError, match="2 texts, 2 ids and 1 labels"):
+    with pytest.raises(InputError, match="2 texts, 2 ids and 1 "):
         Texts(("0", "1"), ("a", "b"), ("x",), "memory", report)
-    with pytest.raises(InputError, match="2 ids of which 1 are distinct"):
+    with pytest.raises(InputError, match=r"2 ids .* 1 "):
         Texts(("0", "0"), ("a", "b"), None, "memory", report)
 
 
@@ -60,7 +61,7 @@ def test_sample_is_the_same_on_every_machine_and_even() -> None:
     drawn = [int(text) for seed in range(200) for text in texts.sample(10, seed)]
     assert abs(np.mean(drawn) - 499.5) < 4 * 1000 / np.sqrt(12 * len(drawn))
     for wrong in (0, -1, 1.5):
-        with pytest.raises(InputError, match="whole number of at least 1"):
+        with pytest.raises(InputError, match="size of 0;"):
             texts.sample(wrong)
-        with pytest.raises(InputError, match="whole number of at least 1"):
+        with pytest.raises(InputError, match="size of 0;"):
             read_texts(["a"], limit=wrong)

@@ -65,10 +65,10 @@ def test_folders_and_patterns_of_tables_are_one_corpus(tmp_path):
     (tmp_path / "x.txt").write_text("one\ntwo\n")
     (tmp_path / "y.txt.gz").write_bytes(gzip.compress(b"three\n"))
     assert list(read_texts(f"{tmp_path}/*.txt*")) == ["one", "two", "three"]
-    with pytest.raises(InputError, match="no file fits it"):
+    with pytest.raises(InputError, match=r"\.nothing"):
         read_texts(f"{tmp_path}/*.nothing")
     write(folder / "c.parquet", [{"other": "words"}])
-    with pytest.raises(InputError, match=r"c\.parquet: .* no column 'text'"):
+    with pytest.raises(InputError, match=r"c\.parquet: .*'text'"):
         read_texts(folder, column="text")
 
 
@@ -82,7 +82,7 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     with pytest.raises(InputError, match=r"a\.jsonl\.gz: damaged"):
         read_texts(path)
     (tmp_path / "b.json").write_text('{"text": "an object"}')
-    with pytest.raises(InputError, match="needed: an array of objects"):
+    with pytest.raises(InputError, match=r"b\.json: .*'an object'"):
         read_texts(tmp_path / "b.json")
 
 
@@ -119,7 +119,7 @@ def test_a_store_of_streamed_texts_is_that_of_texts_in_memory(tmp_path):
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     os.utime(path)
     write(path, ROWS[::-1])
-    with pytest.raises(Exception, match="digest of the texts"):
+    with pytest.raises(Exception, match="digest"):
         encode_to_store(
             FakeEncoder(), texts_for_store(path, tmp_path / "two", column="text", large=0), tmp_path / "two"
         )

@@ -291,10 +291,10 @@ def _parts(benchmark: Benchmark) -> tuple[dict[str, Any], dict[str, dict[str, An
     queries, qrels = benchmark.queries, benchmark.qrels
     own, text = _needed(queries, ("_id", "id", "query-id", "query_id")), _needed(queries, ("text", "query"))
     texts: dict[str, Any] = {}
-    for name, query in queries.rows([own, text]):
+    for number, (name, query) in enumerate(queries.rows([own, text]), start=1):
         if is_missing(name) and is_missing(query):  # an empty line
             continue
-        if texts.setdefault(_benchmark_id(name, queries.name), query) != query:
+        if texts.setdefault(_benchmark_id(name, f"{queries.name}: row {number}"), query) != query:
             raise InputError(
                 f"{queries.name}: two queries of different texts share the id {shorten(name)}; an id names one query. "
                 f"Give each its own."
@@ -305,10 +305,11 @@ def _parts(benchmark: Benchmark) -> tuple[dict[str, Any], dict[str, dict[str, An
     )
     grade = _column(qrels, GRADE)
     judged: dict[str, dict[str, Any]] = {}
-    for row in qrels.rows([query_column, text_column] if grade is None else [query_column, text_column, grade]):
+    columns = [query_column, text_column, *([] if grade is None else [grade])]
+    for number, row in enumerate(qrels.rows(columns), start=1):
         if all(is_missing(each) for each in row):  # an empty line
             continue
-        one, other = (_benchmark_id(each, qrels.name) for each in row[:2])
+        one, other = (_benchmark_id(each, f"{qrels.name}: row {number}") for each in row[:2])
         value = 1.0 if grade is None else row[2]
         if isinstance(value, float):
             value = _grade(value, f"{qrels.name}: query {shorten(one)}")
@@ -317,9 +318,9 @@ def _parts(benchmark: Benchmark) -> tuple[dict[str, Any], dict[str, dict[str, An
     return texts, judged
 
 
-def _benchmark_id(value: Any, table: str) -> str:
+def _benchmark_id(value: Any, place: str) -> str:
     if is_missing(value) or value == "":
-        raise InputError(f"{table}: a row has no id ({shorten(value)}); needed: one in every row. Fill it in.")
+        raise InputError(f"{place} has no id ({shorten(value)}); needed: one in every row. Fill it in.")
     return str(value)
 
 

@@ -101,7 +101,7 @@ def test_an_audit_of_a_server_measures_its_search_and_keeps_no_token(server, tmp
     assert not any(SECRET.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
     assert result.corpus["texts"] == len(IDS)
     assert result["recall"].number.value_or_raise < 0.1
-    with pytest.raises(InputError, match=r"no collection of these: (plain, other|other, plain)"):
+    with pytest.raises(InputError, match=r"/plane: .*: (plain, other|other, plain)"):
         audit(f"{server}/plane")
 
 
@@ -112,7 +112,7 @@ def test_texts_in_the_metadata_and_another_distance(folder):
 
 def test_wrong_names(folder, tmp_path):
     for name in ("", "/plane"):
-        with pytest.raises(InputError, match=r"no collection of these: (plain, other|other, plain)"):
+        with pytest.raises(InputError, match=r"collection .*: (plain, other|other, plain)"):
             read_index(f"chroma:{folder}{name}")
     with pytest.raises(InputError, match=r"holds a chroma\.sqlite3"):
         read_index(f"chroma:{tmp_path}/nothing")
@@ -129,7 +129,7 @@ def test_a_server_that_is_not_there(monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"SQLite", b"no data base at all"])
 def test_a_file_that_is_no_data_base_stays_as_it_is(tmp_path, content):
     (tmp_path / "chroma.sqlite3").write_bytes(content)
-    with pytest.raises(InputError, match="no data base of SQLite"):
+    with pytest.raises(InputError, match=r"chroma\.sqlite3 is no"):
         read_index(f"chroma:{tmp_path}/any")
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [content]
 

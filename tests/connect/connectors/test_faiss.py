@@ -98,18 +98,18 @@ def test_the_search_and_its_setting(tmp_path, kind, setting):
 
 def test_a_search_that_fails_does_so_in_one_line(tmp_path):
     held = read_index(index_file(tmp_path, "HNSW16,Flat"))
-    with pytest.raises(ConnectionFailedError, match="Its search failed"):
+    with pytest.raises(ConnectionFailedError, match="search failed"):
         held.search.find(VECTORS[:2, :3], 3, None)
 
 
 def test_what_cannot_be_used_is_named(tmp_path):
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="/none: "):
         read_index(f"faiss:{tmp_path / 'none'}")
     (tmp_path / "bad.faiss").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"bad\.faiss: damaged"):
         read_index(f"faiss:{tmp_path / 'bad.faiss'}")
     (tmp_path / "t.txt").write_text("one\ntwo", encoding="utf-8")
-    with pytest.raises(InputError, match="received 2 texts for the 240 vectors"):
+    with pytest.raises(InputError, match=r"2 texts .* 240 vectors"):
         read_index(f"{index_file(tmp_path, 'Flat')}?texts={tmp_path / 't.txt'}")
 
 
@@ -127,7 +127,7 @@ def test_ivf_with_ids_of_its_own(tmp_path, kind):
     np.testing.assert_allclose([rows[k] for k in own[5:]], VECTORS[5:], atol=0.1 if "SQ" in kind else 1e-6)
     assert held.search.find(VECTORS[7:8], 1, 4) == [[str(own[7])]]
     (tmp_path / "t.txt").write_text("\n".join(TEXTS[5:]), encoding="utf-8")
-    with pytest.raises(InputError, match="Name a column of ids"):
+    with pytest.raises(InputError, match="texts without ids"):
         read_index(f"faiss:{tmp_path / 'i.faiss'}?texts={tmp_path / 't.txt'}")
 
 
@@ -141,5 +141,5 @@ def test_ivf_after_removal_and_with_ids_twice(tmp_path):
     np.testing.assert_allclose(held.vectors, VECTORS[5:], atol=1e-6)
     index.add_with_ids(VECTORS[:1], np.array([9]))
     faiss.write_index(index, str(tmp_path / "twice.faiss"))
-    with pytest.raises(InputError, match="cannot be told by them"):
+    with pytest.raises(InputError, match=r"236 vectors .* 235 ids"):
         read_index(f"faiss:{tmp_path / 'twice.faiss'}")

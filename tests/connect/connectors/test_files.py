@@ -46,12 +46,12 @@ def test_every_list_type_in_every_file(tmp_path, ending, kind):
 def test_several_columns_that_could_be_the_vectors_must_be_named(tmp_path):
     both = table(pa.list_(pa.float32()), "first").append_column("second", pa.array(MATRIX.tolist()))
     path = write(tmp_path / "v.parquet", both)
-    with pytest.raises(InputError, match=r"2 of them hold lists of numbers .*--vector-column"):
+    with pytest.raises(InputError, match=r"first, .*second; 2 .*--vector-column"):
         read_index(path)
     assert len(read_index(path, vector_column="second")) == 4
     with pytest.raises(InputError, match=r"'third' .* id, first, text, second"):
         read_index(path, vector_column="third")
-    with pytest.raises(InputError, match="column 'text' is string; needed: lists"):
+    with pytest.raises(InputError, match="'text' is string"):
         read_index(path, vector_column="text")
 
 
@@ -113,7 +113,7 @@ def test_broken_rows_are_set_aside_and_counted(tmp_path):
     assert (held.ids, held.rows) == (("w",), 4)
     assert held.faults == {"no vector": 1, "NaN or infinity": 1, "all zeros": 1}
     assert set(held.aside) == {("x", "no vector"), ("y", "all zeros"), ("z", "NaN or infinity")}
-    assert "3 of 4 rows are set aside" in held.notes[-1]
+    assert "3 of 4 rows" in held.notes[-1]
     mixed = table(pa.list_(pa.float64()), rows=[[1.0, 2.0], [1.0, 2.0, 3.0], [3.0, 4.0], []])
     held = read_index(write(tmp_path / "m.parquet", mixed))
     assert held.faults == {"no vector": 1, "dimension 3, not 2": 1}
@@ -131,15 +131,15 @@ def test_rows_without_a_text_are_set_aside_unless_none_has_one(tmp_path):
 
 def test_nothing_at_all_is_refused(tmp_path):
     none = table(pa.list_(pa.float64()), rows=[None, [np.nan, 1.0]])
-    with pytest.raises(InputError, match=r"2 rows \(1 with no vector, 1 with NaN"):
+    with pytest.raises(InputError, match=r"2 rows \(1 .*, 1 with NaN"):
         read_index(write(tmp_path / "v.parquet", none))
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match=r"missing\.npy"):
         read_index(tmp_path / "missing.npy")
     (tmp_path / "bad.parquet").write_bytes(b"nothing")
     with pytest.raises(InputError, match=r"bad\.parquet: damaged"):
         read_index(tmp_path / "bad.parquet")
     for wrong in (np.ones(3), np.ones((2, 2, 2)), np.array([["a", "b"]]), np.ones((0, 3))):
-        with pytest.raises(InputError, match="needed: a matrix of numbers"):
+        with pytest.raises(InputError, match=r"array: received .* a matrix"):
             as_collection(wrong)
 
 
@@ -156,7 +156,7 @@ def test_a_draw_is_uniform_in_order_and_the_same_whatever_the_batches(tmp_path):
     np.testing.assert_array_equal(drawn.vectors[:, 0], places + 1)
     assert abs(places.mean() - 3000) < 4 * 6000 / np.sqrt(12 * 300)
     np.testing.assert_array_equal(array_collection(np.arange(1, 6001.0)[:, None], limit=300, seed=1).order, places)
-    assert "300 of 6,000 vectors are drawn" in drawn.notes[-1]
+    assert "300 of 6,000 vectors" in drawn.notes[-1]
     assert len(read_index(tmp_path / "v.parquet", limit=0)) == 6000
 
 
@@ -170,7 +170,7 @@ def held(ids=None) -> Collection:
 def test_texts_row_by_row_empty_ones_counted():
     joined = held().with_texts(read_texts(["a", "", "c", "d"]))
     assert (joined.texts, joined.ids, joined.faults) == (("a", "c", "d"), ("0", "2", "3"), {"no text": 1})
-    with pytest.raises(InputError, match="3 texts for the 4 rows"):
+    with pytest.raises(InputError, match=r"3 texts .* 4 rows"):
         held().with_texts(read_texts(["a", "b", "c"]))
 
 
@@ -179,7 +179,7 @@ def test_texts_by_id_name_those_without_a_vector():
     joined = held(list("wxyz")).with_texts(corpus)
     assert (joined.ids, joined.texts) == (("w", "z"), ("two", "one"))
     assert (joined.without_vector, joined.faults) == (("v",), {"no text": 2})
-    with pytest.raises(InputError, match="texts of its own"):
+    with pytest.raises(InputError, match=r"texts of .* others"):
         joined.with_texts(corpus)
 
 
@@ -194,7 +194,7 @@ def test_draws_are_of_whole_numbers(tmp_path, option):
     np.save(tmp_path / "v.npy", MATRIX)
     name = next(iter(option))
     for read, source in ((read_index, tmp_path / "v.npy"), (as_collection, MATRIX)):
-        with pytest.raises(InputError, match=f"^{name}: received .* a whole number"):
+        with pytest.raises(InputError, match=rf"^{name}: received .* whole number"):
             read(source, **option)
 
 
@@ -212,7 +212,7 @@ def test_vectors_of_no_dimension_are_refused_at_once(tmp_path):
 
 def test_one_text_for_all_vectors_is_refused(tmp_path):
     np.savez(tmp_path / "v.npz", vectors=MATRIX, texts=np.array("one"))
-    with pytest.raises(InputError, match=r"texts of shape \(\) for 4 vectors"):
+    with pytest.raises(InputError, match=r"shape \(\) .* 4 vectors"):
         read_index(tmp_path / "v.npz")
     with pytest.raises(InputError, match="received 1 texts"):
         read_vectors(tmp_path / "v.npz")
@@ -220,14 +220,14 @@ def test_one_text_for_all_vectors_is_refused(tmp_path):
 
 def test_a_column_twice_is_refused():
     column = pa.array(MATRIX.tolist())
-    with pytest.raises(InputError, match="the column 'vector' more than once"):
+    with pytest.raises(InputError, match="column 'vector'"):
         as_collection(pa.table([column, column], names=["vector", "vector"]))
 
 
 def test_a_name_of_a_column_that_is_not_utf8_is_refused(tmp_path):
     path = write(tmp_path / "v.parquet", table(pa.list_(pa.float32()), "vectorXX"))
     path.write_bytes(path.read_bytes().replace(b"vectorXX", b"vector\xff\xfe"))
-    with pytest.raises(InputError, match=r"v\.parquet: damaged, or not"):
+    with pytest.raises(InputError, match=r"v\.parquet: damaged"):
         read_index(path)
 
 
@@ -236,13 +236,13 @@ def test_pipes_and_devices_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.parquet")
     (tmp_path / "zero.parquet").symlink_to("/dev/zero")
     for name in ("pipe", "zero"):
-        with pytest.raises(InputError, match="pipes are not read"):
+        with pytest.raises(InputError, match=rf"{name}\.parquet: .*pipes"):
             read_index(tmp_path / f"{name}.parquet")
 
 
 @pytest.mark.parametrize("name", ["{}", "{}.npy", "{}.parquet", "{}.arrow", "{}.lance"])
 def test_names_that_are_too_long(name):
-    with pytest.raises(InputError, match=r"no such file|no vectors that poolscope knows"):
+    with pytest.raises(InputError, match=r"no such|no vectors"):
         read_index(name.format("a" * 300))
 
 
@@ -256,7 +256,7 @@ def test_names_that_are_too_long(name):
 )
 def test_an_address_that_is_none_is_refused_and_not_shown(address, package):
     pytest.importorskip(package)
-    with pytest.raises(InputError, match="whose host cannot be read") as refused:
+    with pytest.raises(InputError, match="host:port") as refused:
         read_index(address)
     assert "hidden" not in str(refused.value)
 

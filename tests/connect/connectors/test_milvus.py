@@ -72,24 +72,24 @@ def test_fields_that_are_named(folder):
     found = read_index(f"milvus:{folder}/texts", vector_column="other", id_column="source", limit=0)
     assert found.vectors.shape == (len(IDS), 2)
     assert set(found.ids) <= {name for source in SOURCES for name in (source, f"{source}#2")} or found.distance == "dot"
-    with pytest.raises(InputError, match="field of the vectors"):
+    with pytest.raises(InputError, match=r"received 'text' .* embedding, other"):
         read_index(f"milvus:{folder}/texts", vector_column="text")
 
 
 def test_what_is_no_collection_is_named(folder, tmp_path, monkeypatch, place):
     monkeypatch.setenv("MILVUS_TOKEN", SECRET)
     for address, words in (
-        (f"milvus:{tmp_path}/none.db/texts", "is no folder of Milvus Lite"),
+        (f"milvus:{tmp_path}/none.db/texts", r"/none\.db is no"),
         (f"milvus:{tmp_path}/texts", "allowed: milvus:NAME.db"),
-        (f"milvus:{folder}/nothing", "no collection of these: texts"),
-        (f"milvus://{place}/nothing", "no collection of these: texts"),
+        (f"milvus:{folder}/nothing", "collection .*: texts"),
+        (f"milvus://{place}/nothing", "collection .*: texts"),
     ):
         with pytest.raises(InputError, match=words):
             read_index(address)
     assert not (tmp_path / "none.db").exists()
     (tmp_path / "linked.db" / "collections").mkdir(parents=True)
     (tmp_path / "linked.db" / "collections" / "texts").symlink_to(folder)
-    with pytest.raises(InputError, match="is a link"):
+    with pytest.raises(InputError, match=r"linked\.db: .* link"):
         read_index(f"milvus:{tmp_path}/linked.db/texts")
     with confined([]), pytest.raises(InputError, match="not named"):
         read_index("milvus://127.0.0.2:9/texts")

@@ -62,7 +62,7 @@ def test_all_rows_with_texts_and_groups(address):
     agrees(held)
     assert list(held.ids) == IDS
     assert held.distance == "l2"
-    assert "vectors 'embedding', texts 'body', groups 'source'" in held.notes[0]
+    assert "'embedding', texts 'body', groups 'source'" in held.notes[0]
 
 
 def test_the_search_of_the_index_and_its_setting(address):
@@ -100,7 +100,7 @@ def test_a_view_and_rows_without_a_text(address):
     held = read_index(with_table(address, "seen"))
     held.close()
     assert len(held) == len(IDS) - 2
-    assert any("2 of" in note and "have no text" in note for note in held.notes)
+    assert any("2 of" in note and "no text" in note for note in held.notes)
 
 
 def test_rows_that_cannot_be_made_and_a_connection_that_is_cut(address):
@@ -111,23 +111,23 @@ def test_rows_that_cannot_be_made_and_a_connection_that_is_cut(address):
     next(batches)
     with psycopg.connect(address, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
-    with pytest.raises(ConnectionFailedError, match="connection broke; nothing was kept"):
+    with pytest.raises(ConnectionFailedError, match="connection broke"):
         list(batches)
 
 
 @pytest.mark.parametrize(
     ("table", "more", "message"),
     [
-        ("nowhere", "", "no such table"),
-        ("chunks", "&column=vec", "'vec' as the field of the vectors; there are id, body, source, embedding"),
-        ("chunks", "&column=body", "1 of the columns id, body, source, embedding are vectors"),
+        ("nowhere", "", "=nowhere: .* table"),
+        ("chunks", "&column=vec", "'vec' .* id, body, source, embedding"),
+        ("chunks", "&column=body", "1 of .* id, body, source, embedding"),
         ("chunks; DROP TABLE chunks", "", "no such table|SyntaxError|InvalidName"),
     ],
 )
 def test_wrong_names(address, table, more, message):
     with pytest.raises((InputError, ConnectionFailedError), match=message):
         read_index(with_table(address, table, more))
-    with pytest.raises(InputError, match="received no table"):
+    with pytest.raises(InputError, match=r"\?table=NAME"):
         read_index(address)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import shutil
 import sqlite3
 import threading
@@ -45,7 +46,7 @@ def test_all_points_with_texts_and_groups(folder):
 
 
 def test_one_of_several_vectors_must_be_named_and_points_without_it_are_counted(folder):
-    with pytest.raises(InputError, match=r"received the vectors title, body; which of them\?"):
+    with pytest.raises(InputError, match="title, body"):
         read_index(f"qdrant:{folder}/two")
     held = read_index(f"qdrant:{folder}/two", vector_column="title")
     assert (len(held), held.faults, held.distance) == (3, {"no vector": 1}, "cosine")
@@ -60,8 +61,8 @@ def test_an_audit_of_a_collection(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("plane", "no such collection; there are"),
-        ("", "received no collection"),
+        ("plane", "/plane: .* plain, two"),
+        ("", "no collection"),
     ],
 )
 def test_wrong_names(folder, name, message):
@@ -70,7 +71,7 @@ def test_wrong_names(folder, name, message):
 
 
 def test_a_folder_that_is_none(tmp_path):
-    with pytest.raises(InputError, match="is no folder of Qdrant"):
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path} is no")):
         read_index(f"qdrant:{tmp_path}/plain")
     assert not list(tmp_path.iterdir())
 
@@ -103,7 +104,7 @@ def test_a_point_of_a_folder_is_data_and_never_run(folder, tmp_path, content):
     with sqlite3.connect(storage) as base:
         base.execute("UPDATE points SET point = ? WHERE rowid = 1", (content(tmp_path / "written"),))
     before = storage.read_bytes()
-    with pytest.raises(InputError, match="damaged, or not a folder of Qdrant"):
+    with pytest.raises(InputError, match="damaged"):
         read_index(f"qdrant:{tmp_path}/base/plain")
     assert not (tmp_path / "written").exists()
     assert storage.read_bytes() == before
@@ -129,7 +130,7 @@ def test_a_server_is_asked_page_by_page_and_its_search_turned_up(folder, tmp_pat
         agrees(held)
         assert (held.distance, held.search.setting, held.search.exact) == ("l2", "hnsw_ef", False)
         result = audit(f"qdrant://{place}/plain")
-        with pytest.raises(InputError, match="no such collection; there are"):
+        with pytest.raises(InputError, match=r"/plane: .* collection"):
             read_index(f"qdrant://{place}/plane")
         titles = read_index(f"qdrant://{place}/two", vector_column="title")
     local.close()

@@ -68,7 +68,7 @@ def test_a_link_in_a_folder_of_chroma_is_refused(chroma, tmp_path):
     outside.write_bytes(inside.read_bytes())
     inside.unlink()
     inside.symlink_to(outside)
-    assert "is a link" in refusal(f"chroma:{chroma}/docs")
+    assert "data_level0.bin is a" in refusal(f"chroma:{chroma}/docs")
 
 
 def test_neither_an_embedding_function_nor_a_pickle_of_a_collection_is_run(chroma, tmp_path):
@@ -134,13 +134,13 @@ def test_a_point_of_qdrant_whose_vector_is_none_is_refused(tmp_path, vector):
     models = pytest.importorskip("qdrant_client.http.models")
     points = [models.PointStruct.model_construct(id=1, vector=vector, payload={"text": "a"})]
     table = "CREATE TABLE points (id TEXT, point BLOB)"
-    assert "Check its points" in refusal(qdrant(tmp_path / "store", table, *map(pickle.dumps, points)))
+    assert "its points" in refusal(qdrant(tmp_path / "store", table, *map(pickle.dumps, points)))
 
 
 def test_a_pickle_of_qdrant_is_not_run(tmp_path):
     mark = tmp_path / "ran"
     table = "CREATE TABLE points (id TEXT, point BLOB)"
-    assert "was not called" in refusal(qdrant(tmp_path / "store", table, pickle.dumps(_Evil(mark))))
+    assert "not called" in refusal(qdrant(tmp_path / "store", table, pickle.dumps(_Evil(mark))))
     assert not mark.exists()
 
 
@@ -158,7 +158,7 @@ def test_an_index_of_faiss_whose_vectors_lie_elsewhere_is_refused(tmp_path):
     lists.merge_from_multiple(own.data(), own.size())
     index.replace_invlists(lists, False)
     faiss.write_index(index, str(tmp_path / "index.faiss"))
-    assert "lie in another file" in refusal(f"faiss:{tmp_path}/index.faiss")
+    assert "another file" in refusal(f"faiss:{tmp_path}/index.faiss")
 
 
 def test_a_table_of_lancedb_with_a_link_is_refused(tmp_path):
@@ -169,4 +169,4 @@ def test_a_table_of_lancedb_with_a_link_is_refused(tmp_path):
     part = next((tmp_path / "store" / "docs.lance" / "data").iterdir())
     part.rename(tmp_path / "outside")
     part.symlink_to(tmp_path / "outside")
-    assert "is a link" in refusal(f"lancedb:{tmp_path}/store/docs")
+    assert f"{part.name} is a" in refusal(f"lancedb:{tmp_path}/store/docs")

@@ -93,7 +93,7 @@ def test_the_worst_pairs_are_found_block_by_block(stored, large):
     whole, cut = worst_pairs(open_clouds(large), 20), worst_with(None, large, 20)
     assert [(pair.i, pair.j) for pair in cut.pairs] == [(pair.i, pair.j) for pair in whole.pairs]
     assert cut.count == whole.count
-    with pytest.raises(InputError, match="worst: received k = 9999"):
+    with pytest.raises(InputError, match=r"worst: .*k = 9999"):
         worst_with(None, stored[2], 9999)
 
 
@@ -131,7 +131,7 @@ def test_token_statistics_in_parts_are_those_of_one_pass(stored, monkeypatch):
         )
         assert cut.coverage == whole.coverage
     unlabelled = replace(texts, labels=None)
-    with pytest.raises(InputError, match="has no labels"):
+    with pytest.raises(InputError, match=r"groups: .* labels"):
         tokens_of_texts(None, encoder, unlabelled, by_label=True)
 
 
@@ -149,7 +149,7 @@ def test_what_length_measures_in_parts_is_that_of_one_pass(stored, monkeypatch):
     assert cut.vectors == pytest.approx(whole.vectors)
     assert cut.lengths.tolist() == whole.lengths.tolist()
     assert len(length_report(as_encoder(model), texts.texts, measured=cut, probes=False).profile.bins) > 0
-    with pytest.raises(InputError, match="measured: received 60 texts for 59"):
+    with pytest.raises(InputError, match=r"measured: .* 60 .* 59"):
         length_report(as_encoder(model), texts.texts[:59], measured=cut)
 
 
@@ -162,10 +162,10 @@ def test_commands_take_an_engine(stored, tmp_path, monkeypatch):
     assert "1,770 pairs" in run("socm", model, source, "--engine", "local")
     assert "pairs evaluated" in run("socm", folder, "--worst-only", "--engine", "local")
     assert "2 labels" in run("tokens", folder, "--engine", "local", "--group-by", "label", "--details")
-    assert "squared length of the tokens" in run("tokens", model, source, "--engine", "local")
+    assert "squared length" in run("tokens", model, source, "--engine", "local")
     assert "slope" in run("length", folder, "--engine", "local", "--bins", "0,20,40,60")
     assert "slope" in run("length", model, source, "--engine", "local", "--no-probes", "--bins", "3")
-    with pytest.raises(InputError, match="Name edges such as"):
+    with pytest.raises(InputError, match="--bins: received 4"):
         run("length", folder, "--bins", "4")
     # A store is cut into the bins that its texts would be cut into, as in an audit.
     profiles = []
@@ -175,7 +175,7 @@ def test_commands_take_an_engine(stored, tmp_path, monkeypatch):
     ends = [[row["low"] for row in each["bins"]] for each in profiles]
     assert ends[0] == ends[1] == profiles[0]["provenance"]["settings"]["bins"][:-1]
     assert len(ends[0]) > 1
-    with pytest.raises(InputError, match="--state keeps a run of this process"):
+    with pytest.raises(InputError, match=r"--state .*engine"):
         run("tokens", model, source, "--engine", "local", "--state", tmp_path / "s.npz")
 
 
@@ -188,13 +188,13 @@ def test_what_a_dead_process_had_is_done_by_another(tmp_path):
 
 def test_an_error_of_a_process_is_raised_as_it_is_and_cores_are_dealt_out():
     engine = make_engine("processes", workers=2)
-    with pytest.raises(ModelError, match="not on this machine"):
+    with pytest.raises(ModelError, match="this machine"):
         list(engine.run(FailingJob(), [1]))
     assert {cores for _, cores in engine.run(FailingJob(9), range(2))} == {max(1, available_cores() // 2)}
 
 
 def test_work_that_kills_every_process_is_given_up(tmp_path):
-    with pytest.raises(PoolscopeError, match="processes died 3 times without doing one of 1 shards"):
+    with pytest.raises(PoolscopeError, match=r"3 times .* 1 shards"):
         list(make_engine("processes", workers=1).run(DyingJob(None, at=3), [3]))
 
 
@@ -212,13 +212,13 @@ def test_this_process_needs_nothing(tmp_path):
     assert list(in_order(iter([(1, "a")]), [1])) == ["a"]
     encoder, texts = as_encoder(write_vectors(tmp_path / "vectors.txt")), corpus(20)
     begin_store(encoder.card, texts, tmp_path / "s")
-    with pytest.raises(PoolscopeError, match="the store is not finished"):
+    with pytest.raises(PoolscopeError, match="/s: the store"):
         measure_with(None, "corpus", tmp_path / "s")
     store = encode_with(make_engine("local"), encoder, texts, tmp_path / "s")
     assert store.manifest.complete
-    with pytest.raises(InputError, match="its parts cannot be merged"):
+    with pytest.raises(InputError, match="metric hubs"):
         measure_with(None, "hubs", tmp_path / "s")
-    with pytest.raises(ModelError, match="cannot be opened again in another process"):
+    with pytest.raises(ModelError, match="another process"):
         encode_with(make_engine("processes"), as_encoder(lambda batch: [[[1.0]]] * len(batch)), texts, tmp_path / "t")
 
 
@@ -229,9 +229,9 @@ def test_the_command_line(tmp_path):
     command = ["encode", vectors, tmp_path / "texts.txt", "-o", folder, "--engine", "processes", "--workers", "1"]
     assert "30 texts" in run(*command)
     assert "30 texts" in run("corpus", folder, "--engine", "local")
-    with pytest.raises(InputError, match="Leave out one of the two"):
+    with pytest.raises(InputError, match="--shard and"):
         run(*command, "--shard", "1/2")
-    with pytest.raises(InputError, match="an engine measures a store"):
+    with pytest.raises(InputError, match="--engine: hubs"):
         run("hubs", folder, "--engine", "local")
 
 
@@ -240,7 +240,7 @@ def test_engines_by_name():
         make_engine("dask")
     with pytest.raises(InputError, match="workers: received 0"):
         make_engine("ray", workers=0)
-    with pytest.raises(InputError, match="it is that of a Ray cluster"):
+    with pytest.raises(InputError, match="address: received 'x'"):
         make_engine("processes", address="x")
 
 
@@ -252,5 +252,5 @@ def test_a_cluster_that_does_not_answer_is_named(monkeypatch):
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", refuse)
-    with pytest.raises(InputError, match=r"address: received 'host:1'.*\(nobody is there\)"):
+    with pytest.raises(InputError, match=r"address: .*'host:1'.*\(nobody"):
         list(make_engine("ray", address="host:1").run(SquareJob(), [1]))

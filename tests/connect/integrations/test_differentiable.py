@@ -177,20 +177,20 @@ def test_the_norm_is_the_sum_of_singular_values_and_differentiable_once():
 )
 def test_degenerate_clouds_are_named(broken):
     tokens, mask = padded(*random_batch(8, (3,), 4), broken)
-    with pytest.raises(DegenerateCloudError, match="text 1 of the batch"):
+    with pytest.raises(DegenerateCloudError, match="text 1 "):
         batch_socm(tokens, mask)
 
 
 def test_what_has_no_slope_is_refused():
     tokens, mask = padded(*random_batch(9, (3, 3), 4))
     for formula in (SocmFormula(a=0.5), SocmFormula(b=0.5), SocmFormula(eps=1e-9)):
-        with pytest.raises(InputError, match="Allowed: a ≥ 1, b ≥ 1, eps = 0"):
+        with pytest.raises(InputError, match=f"a = {formula.a}, b = {formula.b}, eps = {formula.eps}"):
             batch_socm(tokens, mask, formula=formula)
     with pytest.raises(InputError, match="allowed: tokens"):
         batch_socm(tokens[0], mask)
     with pytest.raises(InputError, match="allowed: tokens"):
         batch_socm(tokens, mask[:, :2])
-    with pytest.raises(InputError, match="there are 2 texts"):
+    with pytest.raises(InputError, match="2 texts"):
         batch_socm(tokens, mask, pairs=torch.tensor([[0, 2]]))
     with pytest.raises(InputError, match="whole numbers"):
         batch_socm(tokens, mask, pairs=torch.tensor([[0.0, 1.0]]))

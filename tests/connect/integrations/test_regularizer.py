@@ -150,25 +150,25 @@ def test_the_term_lowers_socm_when_it_is_trained(model):
 def test_losses_without_gradients_to_the_tokens_are_refused(model, tmp_path):
     cached = losses.CachedMultipleNegativesRankingLoss(model)
     for loss in (cached, losses.MatryoshkaLoss(model, cached, [8, 16])):
-        with pytest.raises(InputError, match="which embeds the texts first without"):
+        with pytest.raises(InputError, match="CachedMultipleNegativesRankingLoss"):
             SOCMRegularizer(model, loss)
-    with pytest.raises(InputError, match="pools several layers"):
+    with pytest.raises(InputError, match="AdaptiveLayerLoss"):
         SOCMRegularizer(model, losses.AdaptiveLayerLoss(model, losses.MultipleNegativesRankingLoss(model)))
     model.requires_grad_(False)
-    with pytest.raises(InputError, match="not always with gradients"):
+    with pytest.raises(InputError, match=r"1 times, .*gradients"):
         SOCMRegularizer(model, _Norm(model))(features(model, COLUMNS[:1]), None)
     with torch.no_grad():  # the evaluation of a trainer
         SOCMRegularizer(model, _Norm(model))(features(model, COLUMNS[:1]), None)
     other = SentenceTransformer(
         str(declare(save_model(tmp_path / "cls"), pooling={"pooling_mode": "cls"})), device="cpu"
     )
-    with pytest.raises(ModelError, match=r"pooling \[\('cls',\)\].*mode 'mean' is needed"):
+    with pytest.raises(ModelError, match=r"pooling \[\('cls',\)\].*'mean'"):
         SOCMRegularizer(other, _Norm(other))
 
 
 def test_settings_are_checked(model):
     for settings in ({"weight": 0.0}, {"weight": float("nan")}, {"pairs": 0}):
-        with pytest.raises(InputError, match="a finite weight other than 0"):
+        with pytest.raises(InputError, match=r"weight = .*, pairs = "):
             SOCMRegularizer(model, _Norm(model), **settings)
 
 

@@ -162,7 +162,7 @@ def test_another_precision_than_that_of_the_proof_is_said(chosen, folder, tmp_pa
     repair.apply(str(folder))
     half = SentenceTransformer(str(folder)).bfloat16()
     for model, options in ((str(folder), {"dtype": "float64"}), (half, {})):
-        with pytest.warns(RepairOptionsWarning, match=r"\(dtype\). Load .* in float32"):
+        with pytest.warns(RepairOptionsWarning, match=r"\(dtype\).* float32"):
             repair.apply(model, **options)
     before = dataclasses.replace(repair, dtype=None)  # as files of before are loaded
     before.apply(str(folder), dtype="float64")
@@ -184,18 +184,19 @@ def test_the_model_card_names_the_repair(folder, model, tmp_path):
     repair = dataclasses.replace(Repair(0.6, "position"), model="us/original")
     repaired_sentence_transformer(model, repair).save_pretrained(str(tmp_path))
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
-    assert f"# us/original, repaired by poolscope: {repair.label}" in card.splitlines()
+    (title,) = (line for line in card.splitlines() if line.startswith("# us/original, "))
+    assert title.endswith(f": {repair.label}")
 
 
 def test_models_of_other_shapes_are_refused(folder, model):
     from sentence_transformers.base.modules import Dense
 
     longer = SentenceTransformer(modules=[*model, Dense(16, 4)])
-    with pytest.raises(ModelError, match="made of Transformer, Pooling, Normalize, Dense"):
+    with pytest.raises(ModelError, match="Transformer, Pooling, Normalize, Dense"):
         repaired_sentence_transformer(longer, Repair())
     module = repaired_sentence_transformer(model, fitted(folder, SifPooling()))[1]
     import torch
 
     features = {"token_embeddings": torch.ones(1, 2, 16), "attention_mask": torch.ones(1, 2)}
-    with pytest.raises(InputError, match="no token ids"):
+    with pytest.raises(InputError, match="token ids"):
         module(features)

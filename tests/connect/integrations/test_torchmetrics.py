@@ -46,7 +46,7 @@ def test_batches_add_up_to_all_pairs(clouds, formula):
     assert metric.compute().item() == pytest.approx(expected.mean, rel=1e-6)
     assert metric.result().interval == expected.interval
     metric.reset()
-    with pytest.warns(UserWarning, match="before the ``update``"), pytest.raises(InputError, match="no texts yet"):
+    with pytest.warns(UserWarning, match="before the ``update``"), pytest.raises(InputError, match="texts yet"):
         metric.compute()
 
 
@@ -91,11 +91,11 @@ def test_what_does_not_fit_is_refused(clouds):
     tokens, _ = padded(clouds, [0, 1])
     with pytest.raises(InputError, match="allowed: tokens"):
         SOCM().update(tokens[0])
-    with pytest.raises(InputError, match="Pass equally many"):
+    with pytest.raises(InputError, match="2 and 1 texts"):
         PairedSOCM().update(tokens, tokens[:1])
-    with pytest.warns(UserWarning, match="before the ``update``"), pytest.raises(InputError, match="no pairs yet"):
+    with pytest.warns(UserWarning, match="before the ``update``"), pytest.raises(InputError, match="pairs yet"):
         PairedSOCM().compute()
-    with pytest.raises(InputError, match="at least two texts"):
+    with pytest.raises(InputError, match="two texts"):
         filled(SOCM(), clouds, [0]).compute()
 
 

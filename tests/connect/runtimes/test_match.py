@@ -120,8 +120,8 @@ def rows(model):
 @pytest.mark.parametrize("seen", [False, True])
 def test_padding_that_is_counted_is_named(model, rows, seen):
     named, _ = best(model, by_hand(model, rows, width=64, seen=seen))
-    assert named.startswith("padding counted, to")
-    assert named.endswith("and attended to") == seen
+    assert named.startswith("padding counted")
+    assert ("attended" in named) == seen
 
 
 def test_padding_goes_by_the_batches_that_were_sent(model, rows):
@@ -130,7 +130,7 @@ def test_padding_goes_by_the_batches_that_were_sent(model, rows):
     for batch in batches:
         width = max(len(rows[k]) for k in batch)
         vectors[batch] = by_hand(model, [rows[k] for k in batch], width=width, seen=False)
-    assert best(model, vectors, batches=batches)[0] == "padding counted, to the longest text"
+    assert best(model, vectors, batches=batches)[0].startswith("padding counted")
     assert not match_runtime(model, TEXTS, vectors).others[0].explains
 
 

@@ -130,7 +130,7 @@ def test_matches_come_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("stored", "encoded", "words"),
     [
-        (VECTORS, VECTORS[:5], "one new vector for each row"),
+        (VECTORS, VECTORS[:5], "5 new vectors and 100 rows"),
         (np.ones((5, 30)), np.ones((5, 24)), "dimension 30"),
         (np.zeros((5, 24)), VECTORS[:5], "stored"),
     ],

@@ -45,7 +45,7 @@ def stopped(server, after=5):
             return embed(texts, way)
 
     right, server.model = server.model, Failing()
-    with pytest.raises(EndpointError, match=r"20 of 40 texts are answered and kept"):
+    with pytest.raises(EndpointError, match="20 of 40 texts"):
         server_vectors(source(server), TEXTS)
     server.model, server.fault = right, ""
     server.asked.clear()
@@ -70,7 +70,7 @@ def test_a_server_that_changed_meanwhile_is_asked_for_everything(server, caplog)
 
     server.model = Other()
     assert np.allclose(server_vectors(source(server), TEXTS), Other().embed(TEXTS))
-    assert "gives other vectors than before" in caplog.text
+    assert "other vectors" in caplog.text
 
 
 def test_damaged_and_old_answers_are_asked_again(server, answers):

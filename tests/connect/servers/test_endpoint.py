@@ -109,12 +109,12 @@ def test_nobody_listens():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(EndpointError, match=r"cannot be reached \(Connection refused\), tried 2 times"):
+    with pytest.raises(EndpointError, match=r"\(Connection refused\), .* 2 times"):
         Endpoint(f"http://127.0.0.1:{port}/embed", protocol="tei", retries=1, pause=0.001).send(["a"])
 
 
 def test_a_path_that_is_not_served_names_those_that_were_tried(server):
-    with pytest.raises(EndpointError, match=r"not served there \(404\): no such path"):
+    with pytest.raises(EndpointError, match=r"\(404\): no such path"):
         Endpoint(server.url.replace("/v1/", "/v2/").replace("embeddings", "x/embeddings")).resolved().send(["a"])
     with pytest.raises(EndpointError, match="/there/v1/embeddings, /there/api/embed, /there/embed"):
         Endpoint(server.url.replace("/v1/embeddings", "/there"), retries=0).resolved()
@@ -123,7 +123,7 @@ def test_a_path_that_is_not_served_names_those_that_were_tried(server):
 def test_a_key_is_sent_and_seen_nowhere_else(server, monkeypatch):
     server.key = SECRET
     source = endpoint(server, protocol="openai")
-    with pytest.raises(EndpointError, match=r"refused \(401\): no such key.* POOLSCOPE_API_KEY") as caught:
+    with pytest.raises(EndpointError, match=r"\(401\): no such key.* POOLSCOPE_API_KEY") as caught:
         source.send(["a"])
     monkeypatch.setenv("OTHER_KEY", SECRET)
     other = endpoint(server, protocol="openai", key_variable="OTHER_KEY")
@@ -144,7 +144,7 @@ def test_a_key_that_no_header_can_hold_is_not_shown(server, monkeypatch):
 
 
 def test_secrets_of_an_address_are_refused_or_left_out():
-    with pytest.raises(InputError, match="https://host/embed holds a user or password") as caught:
+    with pytest.raises(InputError, match="https://host/embed holds") as caught:
         Endpoint(f"https://me:{SECRET}@host/embed")
     assert SECRET not in str(caught.value)
     source = Endpoint(f"https://host/embed?code={SECRET}")
@@ -154,7 +154,7 @@ def test_secrets_of_an_address_are_refused_or_left_out():
 
 @pytest.mark.parametrize("url", ["localhost:8000", "ftp://host/embed", "http://", "http://host:port/embed"])
 def test_what_is_no_address_is_refused(url):
-    with pytest.raises(InputError, match="allowed: an http or https address"):
+    with pytest.raises(InputError, match=r"url: .*http or https"):
         Endpoint(url)
 
 

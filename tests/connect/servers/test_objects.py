@@ -60,5 +60,5 @@ def test_what_a_library_raises_is_one_line():
         def embed_documents(self, texts):
             raise RuntimeError("no such model\nat line 1")
 
-    with pytest.raises(EndpointError, match=r"Broken: refused the texts \(RuntimeError: no such model\)"):
+    with pytest.raises(EndpointError, match=r"Broken: .*\(RuntimeError: no such model\)"):
         EmbeddingObject(Broken()).send(["a"])

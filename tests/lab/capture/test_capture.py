@@ -250,7 +250,7 @@ def test_truncation_is_counted():
 def test_chosen_layers():
     found = by_text(zoo.family("BERT"), layers=[1, -1])
     assert [layer.number for layer in found[0].layers] == [1, 3]
-    with pytest.raises(InputError, match="the first layer is 1"):
+    with pytest.raises(InputError, match="layer 0,"):
         by_text(zoo.family("BERT"), layers=[0])
     with pytest.raises(InputError, match="layers: received"):
         by_text(zoo.family("BERT"), layers=[4])
@@ -303,7 +303,7 @@ def test_a_wrong_value_projection_is_refused():
     handle.remove()
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[1].attention.self.value.register_forward_hook(lambda m, a, output: output * 1.1)
-    with pytest.raises(ModelError, match="attention branch of layer 2"):
+    with pytest.raises(ModelError, match="branch of layer 2"):
         list(opened.run(TEXTS, Blind))
 
 
@@ -311,7 +311,7 @@ def test_a_changed_residual_is_refused():
     model, tokenizer = zoo.family("BERT")
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[0].attention.output.LayerNorm.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
-    with pytest.raises(ModelError, match="residual sum of layer 1"):
+    with pytest.raises(ModelError, match="sum of layer 1"):
         list(opened.run(TEXTS, Blind))
 
 
@@ -319,12 +319,12 @@ def test_a_changed_step_is_refused():
     model, tokenizer = zoo.family("BERT")
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[2].register_forward_pre_hook(lambda m, args: (args[0] * 2, *args[1:]), prepend=True)
-    with pytest.raises(ModelError, match="step into layer 3"):
+    with pytest.raises(ModelError, match="into layer 3"):
         list(opened.run(TEXTS, Blind))
 
 
 def test_models_without_layers_are_refused():
-    with pytest.raises(ModelError, match=r"kind 'arrays', which has no attention.*on torch"):
+    with pytest.raises(ModelError, match=r"'arrays', .*attention.*torch"):
         OpenModel([np.ones((2, 3))])
     with pytest.raises(InputError, match="texts"):
         list(capture(zoo.family("BERT"), []))

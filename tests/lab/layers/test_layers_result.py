@@ -41,7 +41,7 @@ def test_tokens_that_are_all_alike_poison_no_mean(alike):
     assert [check.texts for check in alike.theorem_1()] == [3] * alike.layers
     assert alike.to_dict()["constant_texts"] == 1
     json.dumps(alike.to_dict(), allow_nan=False)
-    assert any("1 texts have tokens that are all alike" in note for note in notes(alike))
+    assert any(note.startswith("1 texts ") for note in notes(alike))
 
 
 def test_a_mean_and_its_interval_are_of_the_same_texts(alike):
@@ -114,5 +114,5 @@ def test_a_compiled_model_is_measured_as_it_was_before():
     found = layers((torch.compile(model, backend="eager"), tokenizer), TEXTS, socm_texts=0)
     np.testing.assert_array_equal(found["r"], expected["r"])
     model.compile(backend="eager")
-    with pytest.raises(ModelError, match="compiled in place"):
+    with pytest.raises(ModelError, match=r"BertModel.* compiled"):
         layers((model, tokenizer), TEXTS, socm_texts=0)

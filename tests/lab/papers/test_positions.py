@@ -39,7 +39,7 @@ def test_short_texts_have_every_eighth_position_and_long_ones_plain_ones(tmp_pat
 
 
 def test_a_model_with_too_few_positions_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="at every 8th need 4089"):
+    with pytest.raises(ModelError, match=r"8th .* 4089"):
         spread_positions(as_encoder(save_model(tmp_path / "tiny")), 8)
 
 

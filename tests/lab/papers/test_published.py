@@ -130,5 +130,5 @@ def test_numbers_from_the_specification_are_marked():
 
 
 def test_unknown_papers_are_refused():
-    with pytest.raises(InputError, match="socm, length-collapse, norm-variance"):
+    with pytest.raises(InputError, match=r"'unknown'.*socm, length-collapse"):
         published("unknown")

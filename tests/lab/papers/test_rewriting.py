@@ -70,7 +70,7 @@ def test_without_a_model_texts_are_shortened_by_rule(tmp_path):
 
 
 def test_an_answer_without_a_message_is_refused(served):
-    with pytest.raises(PoolscopeError, match="holds no message"):
+    with pytest.raises(PoolscopeError, match="no message"):
         Rewriter.of(f"other@{served[0]}").rewrite(TEXTS[:1], "{text}")
 
 

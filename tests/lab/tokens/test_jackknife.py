@@ -64,8 +64,8 @@ def test_all_texts_kept_is_the_plain_jackknife():
     for name, value in whole.items():
         assert result[1].estimate(name).value == pytest.approx(value, rel=1e-10)
     interval = result[1].intervals["within"]
-    assert interval.answers.startswith("the population of texts")
-    assert interval.method == "jackknife over texts"
+    assert "population" in interval.answers
+    assert interval.method.startswith("jackknife")
 
 
 def test_the_pool_of_rare_types_is_one_cluster():
@@ -84,7 +84,7 @@ def test_copies_of_a_text_are_draws_of_their_own():
     result = token_statistics({0: clouds}, vocabulary=WordEncoder())
     expected = jackknife_reach(clouds, lambda number: number or None, list(range(len(texts))))
     assert reaches(result[0]) == pytest.approx(expected, rel=1e-9)
-    assert result[0].intervals["within"].method == "jackknife over texts"
+    assert result[0].intervals["within"].method.startswith("jackknife")
 
 
 def test_a_type_that_only_one_text_has_goes_with_it():
@@ -112,7 +112,7 @@ def test_a_sample_of_the_texts_tells_nearly_the_same():
     whole = token_statistics(WordEncoder(), texts, layers=[2])
     copies = sum(text.copies for _, text in whole.moments.sample.items())
     assert len(whole.moments.sample) == 256 < copies < 400
-    assert whole.interval_meanings()["corpus"].endswith(f"jackknife over texts, on a random {copies} of 400")
+    assert whole.interval_meanings()["corpus"].endswith(f" random {copies} of 400")
     clouds = WordEncoder().encode(texts, layers=[2])[2]
     every = reaches(measured(clouds, 1000, WordEncoder.vocabulary))
     for name, reach in reaches(whole[2]).items():
@@ -202,5 +202,5 @@ def test_a_huge_offset_leaves_the_width_of_the_variances():
 
 
 def test_unknown_names_are_refused():
-    with pytest.raises(InputError, match="received the name 'median'; allowed: mean_square, "):
+    with pytest.raises(InputError, match=r"'median'; .*mean_square, "):
         token_statistics(WordEncoder(), TEXTS)[0].estimate("median")

@@ -153,20 +153,20 @@ def test_different_sources_and_layers_do_not_merge():
     keys, rows = tokens()
     moments = taken(keys, rows)
     other = TokenMoments({**SOURCE, "model": {"name": "other"}}, max_types=100)
-    with pytest.raises(InputError, match=r"model: \{'name': 'm'\} and \{'name': 'other'\}"):
+    with pytest.raises(InputError, match=r"model: \{'name': 'm'\} .*\{'name': 'other'\}"):
         moments.merge(other)
     fewer = TokenMoments(SOURCE, max_types=100)
     fewer.add(keys, {0: rows[0]})
-    with pytest.raises(InputError, match=r"layers \[0, 5\] with those of \[0\]"):
+    with pytest.raises(InputError, match=r"layers \[0, 5\] .* \[0\]"):
         moments.merge(fewer)
 
 
 def test_layers_must_have_a_row_a_token():
     keys, rows = tokens()
     moments = taken(keys, rows)
-    with pytest.raises(InputError, match="one row a token"):
+    with pytest.raises(InputError, match=r"\(299, 4\)\} for 300 "):
         moments.add(keys, {0: rows[0], 5: rows[5][:-1]})
-    with pytest.raises(InputError, match="one row a token"):
+    with pytest.raises(InputError, match=r"\{0: \(300, 4\)\} .* \[0, 5\]"):
         moments.add(keys, {0: rows[0]})
 
 
@@ -207,7 +207,7 @@ def test_a_state_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match=r"state\.npz: .*\(no space"):
         save_state(taken(keys, rows, slice(0, 10)), path)
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["state.npz"]
@@ -219,19 +219,17 @@ def test_damaged_files_are_named(tmp_path, damage):
     path = tmp_path / "state.npz"
     save_state(taken(keys, rows), path)
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(StoreError, match="damaged, or not a file of token moments"):
+    with pytest.raises(StoreError, match=r"state\.npz: damaged"):
         load_state(path)
 
 
 def test_foreign_and_missing_files_are_named(tmp_path):
-    with pytest.raises(StoreError, match="no such file"):
+    with pytest.raises(StoreError, match=r"none\.npz"):
         load_state(tmp_path / "none.npz")
     np.savez(tmp_path / "other.npz", a=np.arange(3))
-    with pytest.raises(StoreError, match="not a file of token moments"):
+    with pytest.raises(StoreError, match=r"other\.npz: "):
         load_state(tmp_path / "other.npz")
     header = json.dumps({"format": "poolscope token moments 99"}).encode()
     np.savez(tmp_path / "later.npz", header=np.frombuffer(header, np.uint8))
-    with pytest.raises(
-        StoreError, match=f"'poolscope token moments 99', and this version of poolscope reads '{token_state.FORMAT}'"
-    ):
+    with pytest.raises(StoreError, match=rf"'poolscope token moments 99', .*'{token_state.FORMAT}'"):
         load_state(tmp_path / "later.npz")

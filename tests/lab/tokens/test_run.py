@@ -111,7 +111,7 @@ def test_clouds_without_a_vocabulary_have_numbers_for_names_and_no_special_token
     assert "#0" in result.types.names
     assert len(result.special) == 0
     assert not result.coverage.special_known
-    assert any("not known which tokens are special" in note for note in result.notes())
+    assert any("not known" in note for note in result.notes())
 
 
 # -- the cap --------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_the_most_frequent_types_are_kept_exactly_and_the_rest_is_pooled():
     assert part.variance == pytest.approx(whole.variance, rel=1e-12)
     assert capped[1].within_excess == pytest.approx(len(rest) * rest.var(axis=0).sum() / part.count, rel=1e-10)
     assert part.within - capped[1].within_excess <= whole.within <= part.within
-    assert any("rare token types" in note and "pooled" in note for note in capped.notes())
+    assert any("rare token" in note and "pooled" in note for note in capped.notes())
     assert free.coverage.pooled_tokens == 0
     assert free[1].within_excess == 0
 
@@ -184,7 +184,7 @@ def test_texts_that_can_be_read_only_once_keep_what_was_frequent_in_time():
     assert result.types.names == ("mat", "the")
     assert result.types.counts.tolist() == [6, 3]
     assert result.coverage.missed == 1  # cat, 5 times, went to the pool after its first
-    assert any("more frequent than the rarest" in note for note in result.notes())
+    assert any("more frequent" in note for note in result.notes())
     exact = token_statistics(WordEncoder(), texts, max_types=20, min_count=1)
     assert rows_of(result, 1)["mat"] == pytest.approx(rows_of(exact, 1)["mat"], rel=1e-12)
     assert result[1].corpus.variance == pytest.approx(exact[1].corpus.variance, rel=1e-12)
@@ -266,7 +266,7 @@ def test_labels_go_on_with_their_numbers(tmp_path):
     interrupted(state, at=3, groups=labels, shard_texts=6)
     result = token_statistics(WordEncoder(), TEXTS, groups=labels, state=state, min_count=1)
     assert_equal_results(result, token_statistics(WordEncoder(), TEXTS, groups=labels, min_count=1))
-    with pytest.raises(StoreError, match="not the same ones in the same order"):
+    with pytest.raises(StoreError, match=rf"{len(TEXTS)} texts, .* same order"):
         token_statistics(WordEncoder(), TEXTS, groups=["z"] * len(TEXTS), state=state)
 
 
@@ -274,9 +274,9 @@ def test_a_state_of_other_texts_or_choices_is_refused(tmp_path):
     state = tmp_path / "run.npz"
     token_statistics(WordEncoder(), TEXTS[:5], state=state)
     before = state.read_bytes()
-    with pytest.raises(StoreError, match="took in 5 texts, and the first 5"):
+    with pytest.raises(StoreError, match=r"5 texts, .* first 5"):
         token_statistics(WordEncoder(), TEXTS[::-1], state=state)
-    with pytest.raises(StoreError, match="took in 5 texts, and the first 3 given now"):
+    with pytest.raises(StoreError, match=r"5 texts, .* first 3"):
         token_statistics(WordEncoder(), TEXTS[:3], state=state)
     with pytest.raises(StoreError, match=r"layers: \[0, 1, 2\] and \[0\]"):
         token_statistics(WordEncoder(), TEXTS, layers=[0], state=state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -92,7 +93,7 @@ def test_variation_and_correlations_are_over_the_frequent_types():
         assert getattr(found, pair).spearman.value == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-10)
         interval = getattr(found, pair).spearman.interval
         assert -1 <= interval.low <= interval.high <= 1
-        assert "token types as draws" in interval.answers
+        assert "token types" in interval.answers
     n = result.types.counts[counted]
     expected = stats.spearmanr(M - V / (n - 1), frequency)[0]
     assert layer.corrected.mean_and_frequency.spearman.value == pytest.approx(expected, abs=1e-10)
@@ -145,7 +146,7 @@ def test_groups_by_a_label_a_text():
     clouds = WordEncoder().encode(TEXTS, layers=[2])[2]
     assert_is_by_definition(result, 2, clouds, groups=labels)
     assert result.special.names == ("[CLS]",)
-    assert "labels have 1 tokens or more" in result.notes()[0]
+    assert re.search(r"\d of \d labels .* 1 tokens", result.notes()[0])
 
 
 def test_groups_by_a_label_a_token():
@@ -153,7 +154,7 @@ def test_groups_by_a_label_a_token():
     tags = [["X", "D", "N", "V"], np.array(["X", "D", "N", "V", "A"])]
     result = token_statistics(WordEncoder(), texts, groups=tags, min_count=1)
     assert dict(zip(result.types.names, result.types.counts.tolist(), strict=True)) == {"D": 2, "N": 2, "V": 2, "A": 1}
-    with pytest.raises(InputError, match="3 labels for a text of 4 tokens"):
+    with pytest.raises(InputError, match=r"3 labels .* 4 tokens"):
         token_statistics(WordEncoder(), texts, groups=[["D", "N", "V"], "whole"])
 
 
@@ -161,7 +162,7 @@ def test_labels_work_without_token_ids():
     clouds = TokenClouds.from_arrays([np.eye(3), 2 * np.eye(3)])
     result = token_statistics(clouds, groups=["a", "b"], min_count=1)
     assert result[-1].types.mean_squares.tolist() == [1.0, 4.0]
-    with pytest.raises(InputError, match="no token ids"):
+    with pytest.raises(InputError, match="token ids"):
         token_statistics(clouds)
 
 
@@ -181,10 +182,10 @@ def test_label_shards_merge_by_name_not_by_number():
 
 @pytest.mark.parametrize(("texts", "groups", "short"), [(3, 2, "groups"), (2, 3, "texts")])
 def test_texts_and_labels_must_go_together(texts, groups, short):
-    with pytest.raises(InputError, match=f"{short}: ended after 2 entries"):
+    with pytest.raises(InputError, match=rf"{short}: .* 2 entries"):
         token_statistics(WordEncoder(), TEXTS[:texts], groups=["x"] * groups)
     clouds = WordEncoder().encode(TEXTS[:texts], layers=[0])
-    with pytest.raises(InputError, match=f"received {groups} entries for {texts} texts"):
+    with pytest.raises(InputError, match=f"{groups} entries for {texts} "):
         token_statistics(clouds, groups=["x"] * groups)
 
 
@@ -192,13 +193,13 @@ def test_texts_and_labels_must_go_together(texts, groups, short):
 
 
 def test_input_errors_say_what_to_do():
-    with pytest.raises(InputError, match="a model needs a list of texts"):
+    with pytest.raises(InputError, match="texts: a"):
         token_statistics(WordEncoder())
-    with pytest.raises(InputError, match="received one string, 'one text'"):
+    with pytest.raises(InputError, match="'one text'"):
         token_statistics(WordEncoder(), "one text")
-    with pytest.raises(InputError, match="texts: received none"):
+    with pytest.raises(InputError, match="texts: received"):
         token_statistics(WordEncoder(), [])
-    with pytest.raises(InputError, match="clouds together with texts"):
+    with pytest.raises(InputError, match="with texts, state"):
         token_statistics(WordEncoder().encode(TEXTS, layers=[0]), TEXTS)
     with pytest.raises(InputError, match="max_types: received 0"):
         token_statistics(WordEncoder(), TEXTS, max_types=0)
@@ -206,29 +207,29 @@ def test_input_errors_say_what_to_do():
         token_statistics(WordEncoder(), TEXTS, min_count=0)
     with pytest.raises(InputError, match=r"layers: received \[7\]"):
         token_statistics(WordEncoder(), TEXTS, layers=[7])
-    with pytest.raises(InputError, match=r"the clouds are of the layers \[0\]"):
+    with pytest.raises(InputError, match=r"layers: received \[1\]; .* \[0\]"):
         token_statistics(WordEncoder().encode(TEXTS, layers=[0]), layers=[1])
-    with pytest.raises(InputError, match="vocabulary: received function, which has none"):
+    with pytest.raises(InputError, match="vocabulary: received function"):
         token_statistics(WordEncoder().encode(TEXTS, layers=[0]), vocabulary=lambda texts: texts)
-    with pytest.raises(InputError, match="layer 9 was asked for"):
+    with pytest.raises(InputError, match="layer 9"):
         token_statistics(WordEncoder(), TEXTS)[9]
 
 
 def test_layers_of_other_texts_do_not_go_together():
     layers = {0: WordEncoder().encode(TEXTS[:4], layers=[0])[0], 1: WordEncoder().encode(TEXTS[4:8], layers=[1])[1]}
-    with pytest.raises(InputError, match="all layers must be of the same tokens"):
+    with pytest.raises(InputError, match=r"layers \[0, 1\] .* lengths"):
         token_statistics(layers)
 
 
 def test_vectors_that_are_not_finite_are_refused_with_their_layer():
     clouds = TokenClouds.from_arrays([[[1.0, np.nan]]], token_ids=[[1]])
-    with pytest.raises(DegenerateCloudError, match="layer 4: the token vectors hold NaN"):
+    with pytest.raises(DegenerateCloudError, match=r"layer 4: .* NaN"):
         token_statistics({4: clouds})
 
 
 def test_only_special_tokens_leave_nothing_to_measure():
     clouds = TokenClouds.from_arrays([np.ones((1, 2))], token_ids=[[0]])
-    with pytest.raises(InputError, match="no ordinary token"):
+    with pytest.raises(InputError, match=r"1 texts .* ordinary"):
         token_statistics(clouds, vocabulary=WordEncoder.vocabulary)
 
 
@@ -241,7 +242,7 @@ def test_too_few_types_leave_correlations_undefined_and_say_so():
     assert alone.coverage.counted == 0
     assert alone[1].variation.value is None
     assert alone.interval_meanings() == {}
-    assert "0 of 2 token types have 50 tokens or more" in alone.notes()[0]
+    assert re.search("0 of 2 token types .* 50 tokens", alone.notes()[0])
     assert json.dumps(alone.to_dict(), allow_nan=False)
 
 
@@ -256,7 +257,7 @@ def test_one_token_in_all():
 def test_a_layer_without_ordinary_tokens_or_without_any_text_is_refused():
     """A cloud has a token in every layer, so a layer can be empty only if nothing ordinary is in it."""
     clouds = TokenClouds.from_arrays([np.ones((1, 2))], token_ids=[[0]])
-    with pytest.raises(InputError, match="nothing to measure"):
+    with pytest.raises(InputError, match=r"1 texts .* ordinary"):
         token_statistics({0: clouds, 1: clouds}, vocabulary=WordEncoder())
     with pytest.raises(InputError, match=r"layers: received \[\]"):
         token_statistics({})
@@ -295,7 +296,7 @@ def test_truncation_is_counted():
     result = token_statistics(WordEncoder(), TEXTS)
     cut = sum(len(text.split()) + 1 > 10 for text in TEXTS)
     assert (result.coverage.truncated_texts, result.coverage.truncated_tokens) == (cut, cut)
-    assert any(f"{cut} of 40 texts are truncated" in note for note in result.notes())
+    assert any(f"{cut} of 40 texts" in note for note in result.notes())
 
 
 # -- tables and files -----------------------------------------------------------------------------------------
@@ -322,7 +323,7 @@ def test_tables_and_files_hold_the_numbers(tmp_path):
     assert [entry["name"] for entry in stored["layers"][0]["types"]] == list(result.types.names[:3])
     assert stored["layers"][2]["variation"] == result[2].variation.value
     assert stored["layers"][2]["between_high"] == result[2].intervals["between"].high
-    assert stored["intervals"]["corpus"].startswith("95% for the population of texts")
+    assert stored["intervals"]["corpus"].startswith("95% ")
     assert (
         repr(result) == f"TokenStatistics(3 layers, {result.coverage.tokens:,} tokens, {len(result.types)} token types)"
     )

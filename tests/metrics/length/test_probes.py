@@ -35,19 +35,20 @@ def test_without_context_and_positions_averaging_explains_everything():
         assert row.placed.value == pytest.approx(row.full.value, abs=1e-6)
     assert found.last.tokens == 64
     assert found.explained == pytest.approx(1)
-    assert "reproduces 100% of that rise." in found.in_words()[1]
+    assert " 100% " in found.in_words()[1]
     for row in found.positions:
         assert row.change.value == pytest.approx(0, abs=1e-6)
 
 
-@pytest.mark.parametrize(("high", "end"), [(0.01, " (within chance, all of it)."), (-0.01, ".")])
-def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, end):
+@pytest.mark.parametrize(("high", "doubted"), [(0.01, True), (-0.01, False)])
+def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, doubted):
     found = length_nulls(as_encoder(context_free_model(positions=0.0)), TEXTS)
     more = Estimate(found.last.averaged.value + 0.2)
     excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife", "texts"))
     rows = (*found.averaging[:2], replace(found.last, averaged=more, excess=excess), *found.averaging[3:])
     told = replace(found, averaging=rows).in_words()[1]
-    assert told.endswith(f"more than all of that rise{end}")
+    assert "more than all" in told
+    assert ("within chance" in told) == doubted
 
 
 def test_without_context_positions_explain_the_rest():
@@ -59,7 +60,7 @@ def test_without_context_positions_explain_the_rest():
     assert [row.beyond for row in found.positions] == [False, False, False, True, True]
     assert found.positions[0].change.value == 0
     assert any(abs(row.change.value) > 1e-3 for row in found.positions)
-    assert "The same 16 tokens" in " ".join(found.in_words())
+    assert " 16 tokens" in " ".join(found.in_words())
 
 
 def test_values_are_those_of_texts_encoded_by_hand():
@@ -94,7 +95,7 @@ def test_models_without_absolute_positions_say_so():
     assert found.positions is None
     assert found.averaging[-1].placed is None
     assert found.explained_placed is None
-    assert "cannot be moved" in found.notes[0]
+    assert "moved" in found.notes[0]
 
 
 @pytest.mark.parametrize(("limit", "tokens"), [(32, 32), (100, 64), (128, 128)])
@@ -109,11 +110,11 @@ def test_null_models_judge_at_the_limit_in_force(limit, tokens):
 
 def test_null_models_need_long_texts():
     encoder = as_encoder(word_model())
-    with pytest.raises(InputError, match="fewer than 20 have 32 tokens"):
+    with pytest.raises(InputError, match=r"20 .* 32 tokens"):
         length_nulls(encoder, TEXTS[:10])
     with pytest.raises(InputError, match="chunk: received 2"):
         length_nulls(encoder, TEXTS, chunk=2)
-    with pytest.raises(InputError, match="64 tokens, in which two chunks of 40"):
+    with pytest.raises(InputError, match=r"64 tokens, .* 40"):
         length_nulls(encoder, TEXTS, chunk=40)
 
 
@@ -135,7 +136,7 @@ def test_truncation_holds_the_texts_fixed():
     assert found.slope.interval.low < found.slope.value < found.slope.interval.high
     assert found.encoded_tokens == len(long) * (16 + 32 + 64)
     assert "per doubling" in found.sentence()
-    with pytest.raises(InputError, match="nothing to cut"):
+    with pytest.raises(InputError, match=r"20 .* 32 tokens"):
         truncation_probe(as_encoder(pair), TEXTS[:5])
 
 
@@ -159,7 +160,7 @@ def test_joined_texts_beside_averages_of_their_parts():
     values = [row.cosine.value for row in found.steps]
     assert values == sorted(values)
     assert found.slope.interval.low > 0
-    with pytest.raises(InputError, match="too few are short enough"):
+    with pytest.raises(InputError, match=r"texts: received 30, .* 64 tokens"):
         join_probe(as_encoder(word_model()), short[:30])
 
 

@@ -214,10 +214,10 @@ def test_given_edges_hold_the_upper_end():
     found = length_bins(np.array([0, 4, 5, 10]), [0, 5, 10], min_texts=1)
     assert found.of.tolist() == [0, 0, 1, 1]
     for edges in ([0, 5], [5, 0, 10], [3, 20], [0]):
-        with pytest.raises(InputError, match="rise and hold all lengths, here 0 to 10"):
+        with pytest.raises(InputError, match="0 to 10"):
             length_bins(np.array([0, 4, 5, 10]), edges)
     for number in (0, 2.5, True, np.nan, "4"):
-        with pytest.raises(InputError, match=f"bins: received {number!r}; allowed"):
+        with pytest.raises(InputError, match=f"bins: received {number!r};"):
             length_bins(np.array([1, 2]), number)
     for number in (np.int64(2), 2.0, np.float32(2)):
         assert length_bins(np.arange(60), number).labels == length_bins(np.arange(60), 2).labels == ("0–29", "29–60")
@@ -296,7 +296,7 @@ def test_scale_order_and_seed():
     moved = length_profile(vectors[order], lengths[order])
     assert moved.slope.value == pytest.approx(found.slope.value, abs=1e-7)
     assert moved.slope.interval.low == pytest.approx(found.slope.interval.low, abs=1e-7)
-    assert any("they were normalised" in note for note in found.notes)
+    assert any("normalised" in note for note in found.notes)
 
 
 def test_equal_lengths_have_no_slope():
@@ -343,15 +343,15 @@ def test_results_as_tables_and_files(tmp_path):
 
 def test_wrong_arguments_are_named():
     vectors, lengths = without_effect(0, count=30)
-    with pytest.raises(InputError, match=r"lengths of shape \(29,\)"):
+    with pytest.raises(InputError, match=r"shape \(29,\)"):
         length_profile(vectors, lengths[:-1])
     with pytest.raises(InputError, match="row 4"):
         length_profile(np.where(np.arange(30)[:, None] == 3, 0.0, vectors), lengths)
-    with pytest.raises(InputError, match="at least 3 texts"):
+    with pytest.raises(InputError, match=r"received 2; .* 3 "):
         length_profile(vectors[:2], lengths[:2])
     with pytest.raises(InputError, match="shuffles: received 5"):
         length_profile(vectors, lengths, shuffles=5)
     with pytest.raises(InputError, match="neighbours: received 0"):
         length_profile(vectors, lengths, neighbours=0)
-    with pytest.raises(InputError, match=r"received str; .* use length_report\(model, texts\)"):
+    with pytest.raises(InputError, match=r"received str; .* length_report\(model, texts\)"):
         length_profile("builtin:minilm", ["a", "b", "c"])

@@ -34,7 +34,7 @@ def report(pairs):
 def test_everything_is_measured(report):
     left_out = [note for note in report.notes if "not measured" in note]
     assert len(left_out) == 1  # the texts are words without sentences
-    assert "0 have two sentences or more" in left_out[0]
+    assert " 0 have two" in left_out[0]
     assert [probe.name for probe in report.probes] == ["truncation", "repetition", "joins"]
     assert report.profile.texts == len(report.profile.assignment) == len(TEXTS)
     assert report.texts_truncated == sum(len(text.split()) > 62 for text in TEXTS)
@@ -67,20 +67,15 @@ def test_parts_are_left_out_when_not_asked_for():
 def test_what_cannot_be_measured_is_said(pairs):
     few = length_report(word_model(), TEXTS[:15], pairs=pairs.sample(4), min_texts=2)
     assert (few.nulls, few.retrieval, few.position) == (None, None, None)
-    assert [note.partition(" not measured")[0] for note in few.notes if "not measured" in note] == [
-        "The null models were",
-        "The cut texts were",
-        "The joined texts were",
-        "The change of subject was",
-        "Retrieval by length was",
-        "The position of an answer was",
-    ]
+    lacking = [note for note in few.notes if "not measured" in note]
+    parts = ("null models", "cut texts", "joined texts", "subject", "Retrieval", "position")
+    assert all(part in note for part, note in zip(parts, lacking, strict=True))
     plain = length_report(lambda texts: [np.eye(4)[: 1 + len(text) % 4] for text in texts], TEXTS)
     assert plain.probes == ()
     assert len(plain.notes) == 2
-    assert "which takes no tokens" in plain.notes[0]
-    assert "two sentences or more" in plain.notes[1]
-    assert "attention was not measured" in plain.mechanism.notes[0]
+    assert "no tokens" in plain.notes[0]
+    assert "two sentences" in plain.notes[1]
+    assert "attention" in plain.mechanism.notes[0]
 
 
 def test_the_change_of_subject_is_part_of_the_report(tmp_path):
@@ -115,10 +110,11 @@ def test_queries_get_the_prompt_that_the_model_declares(tmp_path, pairs):
 def test_a_limit_too_short_for_the_probes_is_said(pairs):
     found = length_report(word_model(), TEXTS, pairs=pairs, max_length=3)
     assert [probe.name for probe in found.probes if not np.isfinite(probe.slope.value)] == []
-    notes = {note.partition(" not measured")[0]: note for note in found.notes}
-    for part in ("The cut texts were", "The repeated words were", "The position of an answer was"):
-        assert "limit of 3 tokens" in notes[part]
-        assert "too short" in notes[part]
+    lacking = [note for note in found.notes if "not measured" in note]
+    for part in ("cut texts", "repeated words", "position"):
+        (note,) = (note for note in lacking if part in note)
+        assert "limit of 3" in note
+        assert "too short" in note
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -153,8 +149,8 @@ def test_the_other_figures_show_their_results(report):
         [row.full.value for row in report.nulls.averaging],
         [row.averaged.value for row in report.nulls.averaging],
     ]
-    assert "averages, chunks in place" in nulls.layout.annotations[0].text
-    assert "dotted: the limit, 64" in nulls.layout.xaxis.title.text
+    assert "chunks in place" in nulls.layout.annotations[0].text
+    assert "limit, 64" in nulls.layout.xaxis.title.text
     assert [shape.x0 for shape in nulls.layout.shapes] == [64, 64]
     assert sum(len(curves(probe.figure())) for probe in report.probes) == 4
     retrieval = report.retrieval.figure()
@@ -179,7 +175,7 @@ def test_the_sheet_holds_what_there_is(report):
         ),
     )
     assert len(curves(blind.figure())) == 1
-    with pytest.raises(InputError, match="without anything to draw"):
+    with pytest.raises(InputError, match="to draw"):
         dataclasses.replace(report.mechanism, bins=()).figure()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -60,19 +61,19 @@ def test_several_relevant_documents_and_none():
     assert empty
     assert empty[0].hit.value is None
     json.dumps(found.to_dict(), allow_nan=False)
-    with pytest.raises(InputError, match="more documents than k"):
+    with pytest.raises(InputError, match=r"received 8 .* k = 10"):
         retrieval_by_length(asked, held[:8], [(0, 0)], lengths[:8])
-    with pytest.raises(InputError, match="lengths of shape"):
+    with pytest.raises(InputError, match=r"shape \(8,\)"):
         retrieval_by_length(asked, held, [(0, 0)], lengths[:8])
 
 
 def test_what_cannot_be_judged_is_said():
     asked, held, relevant, lengths = search()
     same = retrieval_by_length(asked, held, relevant, np.full(300, 50))
-    assert "100% of the documents have one length, 50" in same.unjudged
+    assert re.search(r"100% .* 50\b", same.unjudged)
     cut = np.minimum(lengths, 60)  # most documents are cut
     blind = retrieval_by_length(asked, held, relevant, cut)
-    assert "no fifth is the shortest" in blind.unjudged
+    assert "no fifth" in blind.unjudged
     known = retrieval_by_length(asked, held, relevant, cut, truncated=lengths - cut)
     assert known.unjudged == ""
     assert (known.shortest.documents, known.longest.documents) == (
@@ -81,9 +82,9 @@ def test_what_cannot_be_judged_is_said():
     )
     assert known.to_dict()["unjudged"] == ""
     everything = retrieval_by_length(asked[:1], held, [(0, k) for k in range(300)], lengths)
-    assert "none of the first 10 places" in everything.unjudged
+    assert "first 10 places" in everything.unjudged
     json.dumps(everything.to_dict(), allow_nan=False)
-    with pytest.raises(InputError, match="truncated: received lengths of shape"):
+    with pytest.raises(InputError, match=r"truncated: .*shape \(1,\)"):
         retrieval_by_length(asked, held, relevant, lengths, truncated=[1])
 
 
@@ -126,7 +127,7 @@ def test_position_probes_that_cannot_be_made(pairs):
         position_probe(encoder, pairs, positions=[0.5])
     with pytest.raises(InputError, match="segment: received 64"):
         position_probe(encoder, pairs, segment=64)
-    with pytest.raises(InputError, match="at least 10 are needed"):
+    with pytest.raises(InputError, match=r"pairs: received 5, .* 10 "):
         position_probe(encoder, pairs.sample(5))
 
 
@@ -160,11 +161,11 @@ def test_documents_that_cannot_fill_are_said():
     other = read_pairs({"query": [f"w{k} w1" for k in range(13)], "document": [words] * 12 + ["w3 w4"]})
     encoder = as_encoder(context_free_model())
     for pairs in (one, other):
-        with pytest.raises(InputError, match=r"12 have a document of 16 .* and 0 of these 64 tokens"):
+        with pytest.raises(InputError, match=r"12 .* 16 .* 0 .* 64 tokens"):
             position_probe(encoder, pairs)
     report = length_report(encoder, word_texts(), pairs=other, probes=False)
     assert report.position is None
-    assert any("not measured: pairs: received" in note for note in report.notes)
+    assert any("measured: pairs: " in note for note in report.notes)
 
 
 def test_a_query_that_cannot_be_filled_for_is_left_out(pairs):
@@ -196,7 +197,7 @@ def test_rare_labels_are_left_out_and_counted():
     labels[:3] = ["rare"] * 3
     found = labels_by_length(vectors, lengths, labels, bins=1)
     assert (found.texts, found.dropped, found.labels) == (297, 3, 3)
-    assert "3 texts have a label with fewer than 5" in found.notes[-1]
+    assert re.match(r"3 texts .* 5\b", found.notes[-1])
     assert found.difference.value is None
 
 
@@ -205,8 +206,8 @@ def test_a_missing_label_is_no_class():
     holed = [None if k % 3 == 0 else float("nan") if k % 3 == 1 else label for k, label in enumerate(labels)]
     found = labels_by_length(vectors, lengths, holed, bins=1)
     assert (found.texts, found.dropped, found.labels) == (100, 200, 3)
-    assert found.notes[-1] == "200 texts have no label and were left out."
-    with pytest.raises(InputError, match="at least two are needed"):
+    assert found.notes[-1].startswith("200 texts ")
+    with pytest.raises(InputError, match=r"labels: received 2 .* 1 have"):
         labels_by_length(vectors, lengths, [None if k % 2 else "a" for k in range(300)])
 
 
@@ -214,7 +215,7 @@ def test_labels_that_cannot_be_predicted():
     vectors, lengths, labels = labelled(0.3, count=30)
     with pytest.raises(InputError, match="29 for 30"):
         labels_by_length(vectors, lengths, labels[:-1])
-    with pytest.raises(InputError, match="at least two are needed"):
+    with pytest.raises(InputError, match="labels: received 1 "):
         labels_by_length(vectors, lengths, ["a"] * 30)
 
 

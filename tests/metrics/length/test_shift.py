@@ -59,9 +59,9 @@ def test_mixed_texts_of_about_one_length_are_called_mixed():
     result = measured(texts)
     assert result.cause == "mixed"
     assert result.by_shift.interval.low > 0
-    assert "and perhaps length" in result.sentence()  # the intervals overlap
+    assert "perhaps length" in result.sentence()  # the intervals overlap
     surely = dataclasses.replace(result, by_length=result.by_length.scaled(0.01))
-    assert "mixed subjects rather than length" in surely.sentence()
+    assert "than length" in surely.sentence()
 
 
 def test_long_texts_that_do_not_shift_are_not_called_mixed():
@@ -79,13 +79,13 @@ def test_length_is_not_blamed_where_all_long_texts_are_mixed():
         texts.append(speech(random, subjects, sentences))
     result = measured(texts)
     assert result.cause != "long"
-    assert "rather than mixed" not in result.sentence()
+    assert "than mixed" not in result.sentence()
     assert result.mixing.interval.low <= 0
     supposed = dataclasses.replace(
         result, by_length=Estimate(0.05, Interval(0.04, 0.06, 0.95, "a slope", "by hand", "texts"))
     )
     assert supposed.cause == ""
-    assert "may also be more mixed" in supposed.sentence()
+    assert "more mixed" in supposed.sentence()
     assert dataclasses.replace(supposed, mixing=supposed.by_length).cause == "long"
 
 
@@ -121,7 +121,7 @@ def test_what_was_cut_off_is_not_measured():
 
 
 def test_too_few_texts_of_two_sentences_are_refused():
-    with pytest.raises(InputError, match="0 have two sentences or more; 20"):
+    with pytest.raises(InputError, match=r" 0 have .* 20 "):
         measured(["one sentence alone"] * 30)
 
 

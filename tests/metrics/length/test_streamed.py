@@ -93,7 +93,8 @@ def test_groups_of_one_size_give_the_interval_of_leaving_out_groups():
     interval = left_out_estimate(values.mean(), without, np.full(25, 8.0)).interval
     assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high))
     few = left_out_estimate(1.0, np.ones(9), unit="documents")
-    assert (few.interval, few.no_interval) == (None, "no interval: 9 documents, 10 are needed")
+    assert few.interval is None
+    assert "9 documents, 10 " in few.no_interval
 
 
 def test_groups_of_unequal_sizes_cover_the_mean():
@@ -109,7 +110,7 @@ def test_groups_of_unequal_sizes_cover_the_mean():
 
 
 def test_refusals(corpus):
-    with pytest.raises(InputError, match="they must hold all lengths"):
+    with pytest.raises(InputError, match=r"\[0\.0, 10\.0\]; .* hold"):
         profile_part(shard(corpus), bins=[0, 10])
     with pytest.raises(InputError, match="different edges"):
         profile_part(shard(corpus), bins=[0, 1000]).merge(profile_part(shard(corpus)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -75,7 +76,7 @@ def test_huge_and_centred_clouds():
     assert socm_pair(1e200 * X, 1e-200 * Y).socm == pytest.approx(socm_pair(X, Y).socm, rel=1e-12)
     X = X - X.mean(axis=0)
     for compute in (lambda: socm_pair(X, Y), lambda: socm(TokenClouds.from_arrays([X, Y]))):
-        with pytest.raises(DegenerateCloudError, match="zero vector, up to rounding"):
+        with pytest.raises(DegenerateCloudError, match="zero vector"):
             compute()
 
 
@@ -274,21 +275,21 @@ def test_two_texts_have_a_mean_and_no_interval():
     [
         ({"pairs": [(0, 99)]}, r"entry 0 is \(0, 99\)"),
         ({"pairs": [(0.5, 1)]}, "pairs: received float64"),
-        ({"pairs": []}, "at least one"),
+        ({"pairs": []}, "least one"),
         ({"neighbours": 12}, "1 to 11"),
-        ({"pairs": 1}, "pairs: received 1; allowed: a whole number, 2 or more"),
+        ({"pairs": 1}, "pairs: received 1"),
         ({"pairs": 5, "neighbours": 2}, "pairs and neighbours"),
-        ({"scale": "big"}, "allowed are paper, trace"),
+        ({"scale": "big"}, "paper, trace"),
         ({"a": 0}, "positive"),
         ({"eps": -1}, "eps"),
         ({"eps": 1e-9, "b": 2}, "b = 1"),
         ({"top": 0}, "top: received 0"),
-        ({"top": 1.5}, "top: received 1.5; allowed: a whole number"),
-        ({"pairs": 2.5}, "pairs: received 2.5; allowed: a whole number"),
-        ({"neighbours": 1.5}, "neighbours: received 1.5; allowed: a whole number"),
+        ({"top": 1.5}, "top: received 1.5"),
+        ({"pairs": 2.5}, "pairs: received 2.5"),
+        ({"neighbours": 1.5}, "neighbours: received 1.5"),
         ({"pairs": 2, "seed": 0.5}, "seed: received 0.5"),
-        ({"a": "1"}, "a: received '1'; allowed: a number"),
-        ({"eps": "0"}, "eps: received '0'; allowed: a number"),
+        ({"a": "1"}, "a: received '1'"),
+        ({"eps": "0"}, "eps: received '0'"),
     ],
 )
 def test_bad_arguments(clouds, arguments, message):
@@ -297,7 +298,7 @@ def test_bad_arguments(clouds, arguments, message):
 
 
 def test_bad_corpora(clouds):
-    with pytest.raises(InputError, match="at least two"):
+    with pytest.raises(InputError, match="one text"):
         socm(clouds.select([0]))
     with pytest.raises(InputError, match="dimension 16 and 5"):
         socm(clouds, random_clouds(0, [2], 5))
@@ -310,7 +311,7 @@ def test_bad_corpora(clouds):
             socm(clouds).collapse_rate(rate)
     with pytest.raises(InputError, match=r"worst: received 1\.5"):
         socm(clouds).worst(1.5)
-    with pytest.raises(InputError, match="one pair is always exact"):
+    with pytest.raises(InputError, match=r"eps .*one pair"):
         socm_pair(clouds[0], clouds[1], formula=SocmFormula(eps=1e-9))
 
 
@@ -356,7 +357,7 @@ def test_a_saved_result_answers_as_the_first_did(clouds, options, tmp_path):
 def test_without_its_clouds_a_result_lists_the_pairs_that_it_kept(clouds):
     loaded = SocmResult.from_dict(socm(clouds, top=2).to_dict(arrays=True))
     assert len(loaded.worst(2)) == 2
-    with pytest.raises(InputError, match="1 to 2; for more, compute with top=3"):
+    with pytest.raises(InputError, match=r"k = 3; .* 1 to 2; .* top=3"):
         loaded.worst(3)
 
 
@@ -365,7 +366,7 @@ def test_the_summary_alone_has_the_mean_and_the_worst_pairs(clouds):
     again = SocmResult.from_dict(result.to_dict())
     assert (again.mean, again.interval, again.worst(3)) == (result.mean, result.interval, result.worst(3))
     assert again.to_dict()["mean"] == result.mean
-    with pytest.raises(InputError, match="restored from its summary"):
+    with pytest.raises(InputError, match="its summary"):
         again.quantile(0.5)
 
 
@@ -391,7 +392,7 @@ def test_one_pair_has_the_names_of_the_table_in_its_file():
     pair = socm_pair([[1, 1], [1, -1]], [[1, 2], [1, -2]])
     assert pair.to_dict()["d_sigma"] == pair.covariance_distance
     assert type(pair).from_dict(pair.to_dict()) == pair
-    assert repr(pair) == "SocmPair(mean distance 0, covariance distance 0.25, socm 0.25, bures 1)"
+    assert re.findall(r"[\d.]+", repr(pair)) == ["0", "0.25", "0.25", "1"]
 
 
 def test_a_notebook_shows_the_worst_pairs_first():

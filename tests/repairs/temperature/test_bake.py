@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -72,23 +73,23 @@ def test_the_folder_is_an_ordinary_one(name, tmp_path):
 def test_the_model_card_names_the_temperature_and_keeps_what_it_said(tmp_path):
     model, _ = zoo.family("BERT")
     bake(model, TAU, tmp_path / "baked")
-    assert f"Repaired by poolscope: attention temperature {TAU:g}" in (tmp_path / "baked" / "README.md").read_text()
+    assert f"temperature {TAU:g}" in (tmp_path / "baked" / "README.md").read_text()
     sentence_transformers = pytest.importorskip("sentence_transformers")
     folder = declare(save_model(tmp_path / "plain"))
     (folder / "README.md").write_text("# The card of the original\n")
     bake(sentence_transformers.SentenceTransformer(str(folder)), TAU, tmp_path / "whole")
     card = (tmp_path / "whole" / "README.md").read_text()
-    assert card.startswith("# The card of the original\n\n## Repaired by poolscope")
+    assert card.startswith("# The card of the original\n\n## ")
 
 
 def test_what_cannot_be_baked(tmp_path):
     model, tokenizer = zoo.family("BERT")
     with pytest.raises(InputError, match="keep_rule"):
         bake(model, YarnLike(0.1))
-    with pytest.raises(InputError, match="finite number above 0"):
+    with pytest.raises(InputError, match="received 0;"):
         bake(model, 0)
     for wrong in (as_encoder((model, tokenizer)), (model, tokenizer), torch.nn.Linear(2, 2), "builtin:minilm"):
-        with pytest.raises(InputError, match="can be saved"):
+        with pytest.raises(InputError, match=f"model: received {type(wrong).__name__}"):
             bake(wrong, TAU)
     with tempscale(model, 0.5), pytest.raises(InputError, match="scaled twice"):
         bake(model, TAU)
@@ -97,7 +98,7 @@ def test_what_cannot_be_baked(tmp_path):
     with pytest.raises(InputError, match="scaled twice"):
         bake(kept, TAU)
     (tmp_path / "note.txt").write_text("mine")
-    with pytest.raises(InputError, match="something is already"):
+    with pytest.raises(InputError, match=f"folder: received {re.escape(str(tmp_path))}"):
         bake(model, TAU, tmp_path)
 
 
@@ -107,14 +108,14 @@ def test_an_unknown_projection_is_refused():
         if "query" in dict(module.named_children()):
             module.asker = module.query
             del module.query
-    with pytest.raises(ModelError, match="BertSelfAttention: the projection of its queries"):
+    with pytest.raises(ModelError, match=r"BertSelfAttention: .*queries"):
         bake(model, TAU)
 
 
 def test_weights_that_do_not_give_the_temperature_are_not_handed_out(monkeypatch, tmp_path):
     model, _ = zoo.family("T5 encoder")
     monkeypatch.setattr(baking, "_linear_in_logits", lambda module: [])  # the position bias alone
-    with pytest.raises(ModelError, match="computes something else"):
+    with pytest.raises(ModelError, match=r"T5Stack: .* else"):
         bake(model, TAU, tmp_path / "baked")
     assert list(tmp_path.iterdir()) == []
 

@@ -78,7 +78,7 @@ def test_plain_transformers_needs_a_word(tmp_path):
         encode((loaded, tokenizer), TEXTS)
     apply_saved(loaded)
     np.testing.assert_array_equal(matrix(encode((loaded, tokenizer), TEXTS)), matrix(encode((model, tokenizer), TEXTS)))
-    with pytest.raises(InputError, match="keeps no temperature rule"):
+    with pytest.raises(InputError, match=r"model: .*BertModel"):
         apply_saved(zoo.family("BERT")[0])
 
 
@@ -191,7 +191,7 @@ def test_a_kept_rule_by_role_is_honoured_wherever_poolscope_knows_the_role(sente
 def test_what_cannot_be_kept(library, sentence_transformer):
     model, tokenizer = zoo.family("BERT")
     for wrong in ((model, tokenizer), as_encoder((model, tokenizer)), torch.nn.Linear(2, 2)):
-        with pytest.raises(InputError, match="can be saved"):
+        with pytest.raises(InputError, match=f"model: received {type(wrong).__name__}"):
             keep_rule(wrong, 0.8)
     with pytest.raises(InputError, match="Steps"):
         keep_rule(model, lambda n: 0.8)
@@ -205,7 +205,7 @@ def test_what_cannot_be_kept(library, sentence_transformer):
         pass
 
     sentence_transformer[0].__class__ = Odd
-    with pytest.raises(ModelError, match="its first module is Odd"):
+    with pytest.raises(ModelError, match="module is Odd"):
         keep_rule(sentence_transformer, 0.8)
 
 
@@ -214,7 +214,7 @@ def test_a_damaged_rule_is_an_error(tmp_path):
     model.config.tempscale = {"kind": "polynomial", "degree": 3}
     model.save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="allowed kinds: constant, log, yarn, steps, by_role"):
+    with pytest.raises(InputError, match=r"'polynomial'.*: constant, log, yarn, steps, by_role"):
         as_encoder(tmp_path)
     model.config.tempscale = YarnLike(0.1).to_dict() | {"extra": 1}
     model.save_pretrained(tmp_path)

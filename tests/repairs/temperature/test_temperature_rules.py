@@ -49,7 +49,7 @@ def test_functions_have_no_dictionary():
     assert not rule.named
     assert not ByRole(query=1, document=rule).named
     for unnamed in (rule, ByRole(query=1, document=rule)):
-        with pytest.raises(InputError, match="cannot be saved"):
+        with pytest.raises(InputError, match=r"tau: .*function"):
             unnamed.to_dict()
     with pytest.raises(InputError, match=r"tau\(3\): received -1"):
         as_rule(lambda n: -1)(3)
@@ -71,7 +71,7 @@ def test_roles():
             rule.for_role(role)
     with pytest.raises(InputError, match="role="):
         rule(10)
-    with pytest.raises(InputError, match="document: received a rule by role"):
+    with pytest.raises(InputError, match=r"document: .*by role"):
         ByRole(query=1, document=rule)
 
 
@@ -141,5 +141,5 @@ def test_what_cannot_be_fitted():
             fit_steps(*wrong, temperatures=[1.0, 0.8])
     with pytest.raises(InputError, match="not finite"):
         fit_steps(lengths, [[1.0, np.nan], [1.0, 1.0]], temperatures=[1.0, 0.8])
-    with pytest.raises(InputError, match="τ = 1 must be among them"):
+    with pytest.raises(InputError, match=r"\[0\.9, 0\.8\]; τ = 1"):
         fit_steps(lengths, scores, temperatures=[0.9, 0.8])

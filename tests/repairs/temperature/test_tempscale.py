@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 import threading
 from contextlib import ExitStack
 
@@ -134,7 +135,7 @@ def test_a_mask_that_was_changed_in_place_has_new_lengths():
 @pytest.mark.parametrize("tau", [0, -0.5, float("nan"), float("inf"), "0.8", True, None, [0.8]])
 def test_temperatures_that_are_none(tau):
     model, _ = zoo.family("BERT")
-    with pytest.raises(InputError, match="finite number above 0"), tempscale(model, tau):
+    with pytest.raises(InputError, match=f"tau: received {re.escape(repr(tau))};"), tempscale(model, tau):
         pass
     assert untouched(model)
 
@@ -195,7 +196,7 @@ def test_two_threads_on_one_model(name):
         torch.testing.assert_close(in_a_thread(lambda: run(model, inputs))["result"], scaled, rtol=0, atol=1e-6)
         refused = in_a_thread(own)["error"]
         assert isinstance(refused, ModelError)
-        assert "another context has set the temperature" in str(refused)
+        assert "another context" in str(refused)
         assert torch.equal(run(model, inputs), scaled)
     assert "result" in in_a_thread(own)
     assert untouched(model)
@@ -345,11 +346,11 @@ def test_what_is_no_model():
         with pytest.raises(InputError, match="as_encoder"), tempscale(wrong, 0.5):
             pass
     with (
-        pytest.raises(InputError, match="an encoder of kind 'arrays'"),
+        pytest.raises(InputError, match="kind 'arrays'"),
         tempscale(as_encoder(encode(pair, TEXTS)), 0.5),
     ):
         pass
-    with pytest.raises(ModelError, match="no transformers model in it"), tempscale(torch.nn.Linear(2, 2), 0.5):
+    with pytest.raises(ModelError, match="Linear: no"), tempscale(torch.nn.Linear(2, 2), 0.5):
         pass
 
 
@@ -358,7 +359,7 @@ def test_families_that_are_refused_by_name(name):
     model, _ = zoo.refused(name)
     word = "sinks" if name == "gpt-oss" else "a way of its own"
     kind = {"gpt-oss": "GptOssAttention", "FNet": "FNetModel"}.get(name, name.replace("-", ""))
-    with pytest.raises(ModelError, match=f"^{kind}.*{word}"), tempscale(model, 0.5):
+    with pytest.raises(ModelError, match=rf"^{kind}.*{word}"), tempscale(model, 0.5):
         pass
     assert untouched(model)
 
@@ -374,13 +375,13 @@ def test_other_refusals():
     compiled._orig_mod = model  # what torch.compile leaves behind
     with pytest.raises(ModelError, match=r"before torch\.compile"), tempscale(compiled, 0.5):
         pass
-    with pytest.raises(ModelError, match="changed inside tempscale"), tempscale(model, 0.5):
+    with pytest.raises(ModelError, match=r"BertModel: .*changed inside"), tempscale(model, 0.5):
         model.set_attn_implementation("eager")
     assert model.config._attn_implementation == "sdpa"
     assert untouched(model)
     model, _ = zoo.family("BERT")
     model.get_input_embeddings().num_embeddings = 10**6
-    with pytest.raises(ModelError, match="cannot be run on token ids"), tempscale(model, 0.5):
+    with pytest.raises(ModelError, match=r"BertModel: .*token ids"), tempscale(model, 0.5):
         pass
     assert untouched(model)
 
@@ -395,7 +396,7 @@ class OwnAttention(torch.nn.Module):
 def test_a_model_of_which_a_part_would_escape_is_refused():
     model, _ = zoo.family("BERT")
     model.encoder.layer[1].attention.self = OwnAttention()
-    with pytest.raises(ModelError, match="of 3 attentions in a pass 2 would be scaled"), tempscale(model, 0.5):
+    with pytest.raises(ModelError, match=r"of 3 attentions .* 2 "), tempscale(model, 0.5):
         pass
     assert untouched(model)
 
