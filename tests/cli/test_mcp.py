@@ -123,7 +123,7 @@ def test_models_of_the_other_tools_are_asked_nowhere_else(folder):
 
 
 def test_what_is_no_address(folder):
-    assert "'/etc/passwd'" in call("check_runtime", url="/etc/passwd", reference=str(folder))
+    assert "url: received '/etc/passwd'" in call("check_runtime", url="/etc/passwd", reference=str(folder))
 
 
 def test_an_error_is_one_line(tmp_path):
