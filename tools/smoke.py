@@ -55,8 +55,11 @@ def library(folder: Path) -> None:
 
 def command_line(folder: Path) -> None:
     """Help of every command, a measurement without extras, and what a missing extra is called."""
-    names = re.findall(r"^  ([a-z]+)  ", command("--help"), re.M)
-    check(len(names) >= 10, "the help lists the commands")
+    shown = command("--help")
+    names = re.findall(r"^  ([a-z]+)  ", shown, re.M)
+    for line in re.findall(r"^  [A-Z][a-z ]*  ([a-z, ]+)$", shown, re.M):  # a group of commands, after its name
+        names += line.split(", ")
+    check(len(names) >= 30, "the help lists the commands")
     for name in names:
         check("Usage: poolscope" in command(name, "-h"), f"poolscope {name} -h")
     (folder / "words.vec").write_text("a 1 0\nb 0 1\nc 1 1\n", encoding="utf-8")
