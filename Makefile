@@ -7,7 +7,7 @@ KERNEL := $(shell find src -name kernel.c)
 SETUP := pyproject.toml constraints.txt hatch_build.py $(KERNEL)
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: test models test-models papers test-cluster test-runtimes test-pylate test-lowest test-pythons dist-check demo check works-with docs format bench fuzz soak sanitize aarch64 clean
+.PHONY: test models test-models papers test-cluster test-runtimes test-clients test-pylate test-lowest test-pythons dist-check demo check works-with docs format bench fuzz soak sanitize aarch64 clean
 
 # Files of tests side by side, one thread each: faster than one process with many threads. A worker that dies ends the
 # run as failed: with another in its place, those that hand out whole files wait for its tests for ever.
@@ -42,6 +42,15 @@ test-runtimes: $(VENV)/.test-ready  ## `poolscope runtime` against real servers 
 	-@$(MAKE) --no-print-directory $(VENV)-infinity/.ready || echo "infinity-emb cannot be installed here"
 	-@$(MAKE) --no-print-directory $(VENV)-llama_cpp/.ready || echo "llama.cpp (xllamacpp) cannot be installed here"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m runtimes tests/connect/runtimes
+
+# The official clients of servers that no package index has, on stand-ins; Weaviate's last one that speaks REST.
+CLIENTS := elastic opensearch weaviate pinecone
+CLIENT_elastic := elasticsearch==9.5.1
+CLIENT_opensearch := opensearch-py==3.2.0
+CLIENT_weaviate := weaviate-client==3.26.7
+CLIENT_pinecone := pinecone==10.2.0
+test-clients: $(VENV)/.test-ready $(CLIENTS:%=$(VENV)-clients-%/.ready)  ## our connectors beside the official clients; a minute
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m clients tests/clients
 
 # PyLate 1.6 asks for sentence-transformers 5.3, which has no MultiVectorEncoder: its models are made and loaded there.
 test-pylate: $(VENV)/.test-ready $(VENV)-pylate/.ready  ## tokens and scores of PyLate, loaded and saved, beside ours; a minute
@@ -94,7 +103,7 @@ check: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-works-with: $(VENV)/.test-ready  ## docs/works-with.md, from the tests of each partner; minutes
+works-with: $(VENV)/.test-ready $(CLIENTS:%=$(VENV)-clients-%/.ready)  ## docs/works-with.md, from the tests of each partner; minutes
 	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python tests/works_with.py
 
 docs: $(VENV)/.test-ready  ## the site, in site/; warnings are errors (the tests build it too)
@@ -192,6 +201,11 @@ $(VENV)-pylate/.ready:
 $(VENV)-llama_cpp/.ready:
 	$(PYTHON) -m venv --clear $(VENV)-llama_cpp
 	$(VENV)-llama_cpp/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: xllamacpp==2026.10.11549
+	touch $@
+
+$(VENV)-clients-%/.ready:
+	$(PYTHON) -m venv --clear $(VENV)-clients-$*
+	$(VENV)-clients-$*/bin/python -m pip install --quiet --disable-pip-version-check $(CLIENT_$*)
 	touch $@
 
 $(VENV)-dist/.ready:

@@ -16,7 +16,7 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from poolscope.files import atomic_file
@@ -24,14 +24,15 @@ from poolscope.files import atomic_file
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "works-with.md"
 BEGIN, END = "<!-- table: written by tests/works_with.py -->\n", "<!-- end of table -->"
-REAL, STAND_IN = "real", "stand-in"
+REAL, STAND_IN, CLIENT = "real", "stand-in", "stand-in, client"
 
 
 @dataclass(frozen=True)
 class Partner:
     """Another program: its package, what is done with it, whether the real one runs, and the tests that do it.
 
-    `kinds` are the connectors that the tests try. `words` chooses among the tests of the files.
+    `kinds` are the connectors that the tests try. `words` chooses among the tests of the files. Where `how` is CLIENT,
+    the package is the official client, which lies in an environment that is named after the first of `kinds`.
     """
 
     name: str
@@ -45,29 +46,30 @@ class Partner:
 
 _STORES, _TEXTS, _IN = "tests/connect/connectors", "tests/texts", "tests/connect/integrations"
 _KIT = f"{_STORES}/test_kit.py"
+_SERVERS = (_KIT, f"{_STORES}/test_published.py", "tests/clients/test_official.py")
 _FRAMES = (f"{_TEXTS}/test_frames.py", "tests/repairs/test_repairs_vectors.py")
 _READS = "read, write, search"
 PARTNERS = (
     Partner("Chroma", "chromadb", f"{_READS}; folder and server", (f"{_STORES}/test_chroma.py",), kinds=("chroma",)),
     Partner("DuckDB with vss", "duckdb", _READS, (_KIT,), "duckdb", kinds=("duckdb",)),
-    Partner("Elasticsearch", "", _READS, (_KIT,), "elastic", STAND_IN, ("elastic",)),
+    Partner("Elasticsearch", "elasticsearch", _READS, _SERVERS, "elastic", CLIENT, ("elastic",)),
     Partner("FAISS", "faiss-cpu", _READS, (f"{_STORES}/test_faiss.py",), kinds=("faiss",)),
     Partner("LanceDB", "lancedb", _READS, (f"{_STORES}/test_lancedb.py",), kinds=("lancedb",)),
     Partner("Milvus Lite", "milvus-lite", f"{_READS}; folder and server", (f"{_STORES}/test_milvus.py",),
             kinds=("milvus",)),
-    Partner("OpenSearch", "", _READS, (_KIT,), "opensearch", STAND_IN),
+    Partner("OpenSearch", "opensearch-py", _READS, _SERVERS, "opensearch", CLIENT, ("opensearch",)),
     Partner("Parquet, Arrow, NumPy", "pyarrow", "read, write", (f"{_STORES}/test_files.py",),
             kinds=("arrow", "numpy")),
     Partner("pgvector", "psycopg", f"{_READS}; server with HNSW", (f"{_STORES}/test_postgres.py",),
             kinds=("pgvector",)),
-    Partner("Pinecone", "", _READS, (_KIT,), "pinecone", STAND_IN, ("pinecone",)),
+    Partner("Pinecone", "pinecone", _READS, _SERVERS, "pinecone", CLIENT, ("pinecone",)),
     Partner("Qdrant", "qdrant-client", _READS, (f"{_STORES}/test_qdrant.py",), kinds=("qdrant",)),
     Partner("Redis: hashes", "redis", "read, write; server", (f"{_STORES}/test_redis.py",), "hashes or secret",
             kinds=("redis",)),
     Partner("Redis: search module", "redis", "search", (f"{_STORES}/test_redis.py",), "stand_in or index_answers",
             STAND_IN),
     Partner("sqlite-vec", "sqlite-vec", "read, write", (_KIT,), "sqlite or vec0", kinds=("sqlite-vec",)),
-    Partner("Weaviate", "", _READS, (_KIT,), "weaviate", STAND_IN, ("weaviate",)),
+    Partner("Weaviate", "weaviate-client", _READS, _SERVERS, "weaviate", CLIENT, ("weaviate",)),
     Partner("scikit-learn", "scikit-learn", "its checks of an estimator", ("tests/repairs/test_sklearn.py",)),
     Partner("sentence-transformers", "sentence-transformers", "load, train, evaluate, Router, late interaction",
             ("tests/encoders/test_sentence_transformers.py", f"{_IN}/test_evaluator.py",
@@ -91,18 +93,20 @@ PARTNERS = (
 
 
 def package_version(partner: Partner) -> str:
-    """The version that is installed here; "–" where no package brings the partner."""
-    try:
-        return version(partner.package) if partner.package else "–"
-    except PackageNotFoundError:
-        return "not here"
+    """The version that is installed here."""
+    here = None  # this environment
+    if partner.how == CLIENT:
+        here = list(map(str, ROOT.glob(f".venv-clients-{partner.kinds[0]}/lib/*/site-packages")))
+    found = distributions(name=partner.package) if here is None else distributions(name=partner.package, path=here)
+    return next((each.version for each in found), "not here")
 
 
 def ran(partner: Partner) -> str:
     """Run the tests of a partner; how many passed, failed and were skipped."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        options = ("-q", "-p", "no:cacheprovider", f"--junitxml={report}", "-k", partner.words)
+        marks = ("-m", "clients or not (models or cluster or runtimes)")
+        options = ("-q", "-p", "no:cacheprovider", f"--junitxml={report}", *marks, "-k", partner.words)
         command = [sys.executable, "-m", "pytest", *options, *partner.files]
         subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
         suite = next(ElementTree.parse(report).getroot().iter("testsuite"))

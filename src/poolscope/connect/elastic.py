@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from poolscope.connect.web import NotThereError, WebStore, login
+from poolscope.connect.web import NotThereError, WebStore, in_requests, login
 from poolscope.connectors.base import (
     VECTOR_HINTS,
     VECTORS,
@@ -91,12 +91,21 @@ def write_elastic(name: str, rows: NewRows) -> None:
             store.ask(
                 "PUT", f"/{quote(index)}", {**settings, "mappings": {"properties": {"embedding": vector, **words}}}
             )
-            for part, beside in rows.parts():
-                for own, numbers, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True):
-                    store.ask("PUT", f"/{quote(index)}/_doc/{quote(own, safe='')}", {"embedding": numbers, **row})
+            for documents in in_requests(_documents(rows)):
+                lines = [line for each in documents for line in ({"index": {"_id": each["_id"]}}, each["source"])]
+                answer = store.ask("POST", f"/{quote(index)}/_bulk", lines)
+                if answer.get("errors"):
+                    errors = [item["index"]["error"] for item in answer["items"] if "error" in item["index"]]
+                    raise ConnectionFailedError(f"{store.name}: a document was refused ({str(errors[0])[:160]}).")
             store.ask("POST", f"/{quote(index)}/_refresh")
         finally:
             store.close()
+
+
+def _documents(rows: NewRows) -> Iterator[dict[str, Any]]:
+    for part, beside in rows.parts():
+        for own, numbers, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True):
+            yield {"_id": own, "source": {"embedding": numbers, **row}}
 
 
 def _connected(name: str) -> tuple[WebStore, str, str | None]:

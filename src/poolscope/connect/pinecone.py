@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from numpy.typing import NDArray
 
-from poolscope.connect.web import WebStore, is_here
+from poolscope.connect.web import WebStore, in_requests, is_here
 from poolscope.connectors.base import (
     Batch,
     Distance,
@@ -23,7 +23,6 @@ from poolscope.connectors.base import (
     asking,
     column,
     guessed_notes,
-    in_batches,
     metadata_fields,
     safe_name,
     split_address,
@@ -35,6 +34,8 @@ SCHEMES = ("pinecone://",)
 _DISTANCES: dict[str, Distance] = {"cosine": "cosine", "dotproduct": "dot", "euclidean": "l2"}
 _VERSION = "2025-04"
 _LISTED = 100  # ids of one page, and of one fetch: their names have to fit into an address
+_LONGEST_ID = 512
+_LARGEST = 1_900_000  # bytes of one request, of which Pinecone takes two million
 _REMEDY = "Check the host of the index and the key (PINECONE_API_KEY)."
 
 
@@ -51,21 +52,27 @@ def open_pinecone(name: str, fields: Fields) -> PineconeConnector:
 
 def write_pinecone(name: str, rows: NewRows) -> None:
     """Rows for a namespace without any, of an index that is there: only its owner makes an index."""
+    if wrong := [own for own in rows.ids if not own.isascii() or not 0 < len(own) <= _LONGEST_ID]:
+        raise InputError(
+            f"{safe_name(name)}: received the id {wrong[0][:40]!r}; allowed by Pinecone: 1 to {_LONGEST_ID} ASCII "
+            "characters."
+        )
     store, space = _connected(name)
     with asking(store.name, _REMEDY):
         try:
             stats = store.ask("POST", "/describe_index_stats", {})
             if ((stats.get("namespaces") or {}).get(space) or {}).get("vectorCount"):
                 raise already_there(store.name)
-            for part in in_batches(len(rows.ids), _LISTED):
-                columns = {key: values[part] for key, values in rows.columns().items() if key != "id"}
-                vectors = [
-                    {"id": own, "values": numbers, "metadata": {key: columns[key][k] for key in columns}}
-                    for k, (own, numbers) in enumerate(zip(rows.ids[part], rows.vectors[part].tolist(), strict=True))
-                ]
+            for vectors in in_requests(_vectors(rows), _LARGEST):
                 store.ask("POST", "/vectors/upsert", {"vectors": vectors, "namespace": space})
         finally:
             store.close()
+
+
+def _vectors(rows: NewRows) -> Iterator[dict[str, Any]]:
+    for part, beside in rows.parts():
+        for own, numbers, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True):
+            yield {"id": own, "values": numbers, "metadata": row}
 
 
 def _connected(name: str) -> tuple[WebStore, str]:

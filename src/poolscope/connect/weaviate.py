@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from numpy.typing import NDArray
 
-from poolscope.connect.web import NotThereError, WebStore
+from poolscope.connect.web import NotThereError, WebStore, in_requests
 from poolscope.connectors.base import (
     Batch,
     ConnectionFailedError,
@@ -73,21 +73,19 @@ def write_weaviate(name: str, rows: NewRows) -> None:
                 "properties": [{"name": each, "dataType": ["text"]} for each in names],
             }
             store.ask("POST", "/v1/schema", form)
-            for part, beside in rows.parts():
-                objects = [
-                    {
-                        "class": collection,
-                        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, own)),
-                        "properties": {"row_id": own, **row},
-                        "vector": vector,
-                    }
-                    for own, vector, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True)
-                ]
+            for objects in in_requests(_objects(collection, rows)):
                 for answer in store.ask("POST", "/v1/batch/objects", {"objects": objects}):
                     if errors := (answer.get("result") or {}).get("errors"):
                         raise ConnectionFailedError(f"{store.name}: an object was refused ({str(errors)[:160]}).")
         finally:
             store.close()
+
+
+def _objects(collection: str, rows: NewRows) -> Iterator[dict[str, Any]]:
+    for part, beside in rows.parts():
+        for own, vector, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True):
+            name = str(uuid.uuid5(uuid.NAMESPACE_URL, own))
+            yield {"class": collection, "id": name, "properties": {"row_id": own, **row}, "vector": vector}
 
 
 def _connected(name: str) -> tuple[WebStore, str, str | None]:

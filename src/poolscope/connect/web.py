@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,6 +16,7 @@ from poolscope.hosts import LOOPBACK, permit, secret_for
 _SECONDS = 60
 _LONGEST = 2**28
 _SHOWN = 160
+_ROWS = 1000
 
 
 class NotThereError(ConnectionFailedError):
@@ -38,10 +39,14 @@ class WebStore:
         self._connection = kind(self.host, place, timeout=_SECONDS)
         self.headers: dict[str, str] = {"Accept": "application/json", "User-Agent": "poolscope"}
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The JSON that the server answers."""
-        content = None if body is None else json.dumps(body).encode()
-        headers = self.headers if body is None else {**self.headers, "Content-Type": "application/json"}
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> Any:
+        """The JSON that the server answers; a sequence is sent as lines of JSON."""
+        headers, content = self.headers, None
+        if isinstance(body, Mapping):
+            headers, content = {**headers, "Content-Type": "application/json"}, json.dumps(body).encode()
+        elif body is not None:
+            lines = "".join(f"{json.dumps(line)}\n" for line in body)
+            headers, content = {**headers, "Content-Type": "application/x-ndjson"}, lines.encode()
         try:
             self._connection.request(method, path, content, headers)
             answer = self._connection.getresponse()
@@ -71,6 +76,25 @@ class WebStore:
     def close(self) -> None:
         """Let go of the connection."""
         self._connection.close()
+
+
+def in_requests(rows: Iterable[Mapping[str, Any]], bytes_: int = 8_000_000) -> Iterator[list[Mapping[str, Any]]]:
+    """Rows in lists for one request each: at most a thousand rows, and so many bytes of JSON unless one row has more.
+
+    >>> list(map(len, in_requests([{"a": 1}] * 7, 30)))
+    [3, 3, 1]
+    """
+    taken: list[Mapping[str, Any]] = []
+    size = 0
+    for row in rows:
+        more = len(json.dumps(row)) + 2
+        if taken and (size + more > bytes_ or len(taken) == _ROWS):
+            yield taken
+            taken, size = [], 0
+        taken.append(row)
+        size += more
+    if taken:
+        yield taken
 
 
 def is_here(host: str) -> bool:

@@ -12,7 +12,7 @@ from poolscope.connect.kit import certify, kit_rows
 from poolscope.connectors.base import ConnectionFailedError
 from poolscope.errors import InputError
 from poolscope.hosts import confined
-from web_stores import Held, serving
+from web_stores import serving, stand_in
 
 COUNT = 2100  # more than two pages
 SECRET = "open-sesame-1234567890"
@@ -44,15 +44,42 @@ VARIABLES = ("ELASTIC_PASSWORD", "OPENSEARCH_PASSWORD", "ELASTIC_API_KEY", "WEAV
 
 
 @pytest.mark.parametrize("kind", ADDRESSES)
-def test_stand_ins_of_servers(kind, monkeypatch):
-    held = Held(kind == "opensearch")
+def test_stand_ins_of_servers(kind):
+    held = stand_in(kind)
     with serving(held) as place:
         address = ADDRESSES[kind].format(place)
         made = certify(address, count=COUNT)
         assert (made.rows, made.distance, made.recall) == (COUNT, "cosine", 1.0)
-        assert held.open_scrolls == 0
+        assert not getattr(held, "scrolls", None)  # each was ended
         with pytest.raises(InputError, match="already"):
             write_index(address, np.eye(2))
+
+
+@pytest.mark.parametrize("kind", ADDRESSES)
+def test_long_vectors_are_written_in_requests_that_a_server_takes(kind):
+    held = stand_in(kind)
+    random = np.random.default_rng(0).standard_normal((130, 3072)).astype(np.float32)
+    with serving(held) as place:
+        write_index(ADDRESSES[kind].format(place), random)
+        found = read_index(ADDRESSES[kind].format(place))
+        np.testing.assert_array_equal(found.vectors[np.argsort([int(name) for name in found.ids])], random)
+        found.close()
+    assert max(len(asked.body) for asked in held.asked) < (2e6 if kind == "pinecone" else 8.1e6)
+
+
+@pytest.mark.parametrize("wrong", ["ü", "x" * 513, ""])
+def test_an_id_that_pinecone_refuses_is_refused_before_anything_is_written(wrong):
+    held = stand_in("pinecone")
+    with serving(held) as place, pytest.raises(InputError, match="ASCII"):
+        write_index(ADDRESSES["pinecone"].format(place), np.eye(2), ids=["fine", wrong])
+    assert held.asked == []
+
+
+def test_a_document_that_is_refused_is_said():
+    held = stand_in("elastic")
+    held.wrong = lambda index, source: "no such thing" if source["text"] == "b" else ""
+    with serving(held) as place, pytest.raises(ConnectionFailedError, match="no such thing"):
+        write_index(ADDRESSES["elastic"].format(place), np.eye(2), texts=["a", "b"])
 
 
 @pytest.mark.parametrize("kind", ADDRESSES)
@@ -60,12 +87,12 @@ def test_a_secret_goes_only_to_a_host_that_was_named(kind, monkeypatch):
     for name in VARIABLES:
         monkeypatch.setenv(name, SECRET)
     for hosts in ((), ("127.0.0.1",)):
-        held = Held(kind == "opensearch")
+        held = stand_in(kind)
         with serving(held) as place:
             address = ADDRESSES[kind].format(place)
             with confined(hosts):
                 certify(address, count=30)
-        words = [str(value) for headers in held.headers for value in headers.values()]
+        words = [str(value) for asked in held.asked for value in asked.headers.values()]
         sent = [word for word in words if SECRET in word or word.startswith("Basic")]
         opened = [base64.b64decode(w[6:]).decode() if w.startswith("Basic") else w for w in sent]
         assert any(SECRET in word for word in opened) == bool(hosts)
