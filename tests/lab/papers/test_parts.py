@@ -34,7 +34,7 @@ def unit(rows):
 
 def test_changes_of_all_parts_add_up_to_that_of_the_layers(encoder):
     rows = length_parts.parts_by_length(material(encoder, read_texts(TEXTS))).rows
-    assert {row["part"] for row in rows} == set(length_parts._PARTS)
+    assert {row["part"] for row in rows} == set(length_parts.PARTS)
 
     def high_over_low(tokens):
         tokens = np.asarray(tokens, dtype=np.float64)
@@ -50,6 +50,40 @@ def test_changes_of_all_parts_add_up_to_that_of_the_layers(encoder):
             lengths.append(len(layers[0].H))
     slopes = {row["part"]: row["slope"].value_or_raise for row in rows if "slope" in row}
     assert sum(slopes.values()) == pytest.approx(np.polyfit(np.log2(lengths), whole, 1)[0], abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["Bert", "Llama"])
+def test_norms_and_the_feed_forward_part_are_told_apart(family, tmp_path):
+    encoder = as_encoder(save_model(tmp_path / family, family))
+    rows = length_parts.parts_by_length(material(encoder, read_texts(TEXTS[:20]))).rows
+    found = {row["part"]: row["mean"].value_or_raise for row in rows if "mean" in row}
+    network = attention_of(encoder)[0]
+    outputs = {}
+
+    def log_ratio(tokens):
+        tokens = tokens[0].numpy().astype(np.float64)
+        mean = tokens.mean(axis=0, keepdims=True).repeat(len(tokens), axis=0)
+        return np.log(np.linalg.norm(tokens - mean) / np.linalg.norm(mean))
+
+    for name, module in network.named_modules():
+        module.register_forward_hook(lambda module, given, gave, name=name: outputs.update({name: (given, gave)}))
+    norms, fed = [], []
+    for text in dict.fromkeys(TEXTS[:20]):
+        encoder.encode([text])
+        for layer in range(2):
+            if family == "Llama":  # no norm on the main path
+                norms.append(0.0)
+                continue
+            block = f"encoder.layer.{layer}"
+            pairs = [
+                (outputs[f"{block}.{place}.LayerNorm"][0][0], outputs[f"{block}.{place}.LayerNorm"][1])
+                for place in ("attention.output", "output")
+            ]
+            norms.append(sum(log_ratio(after) - log_ratio(before) for before, after in pairs))
+            fed.append(log_ratio(pairs[1][0]) - log_ratio(pairs[0][1]))
+    assert found["norms"] == pytest.approx(np.mean(norms), abs=1e-5)
+    if fed:
+        assert found["feed-forward"] == pytest.approx(np.mean(fed), abs=1e-5)
 
 
 def test_pairs_by_length(encoder):

@@ -52,8 +52,8 @@ TABLES = {
             "relevance": [[1.0, 2.0]] * 6,
         }
     },
-    "nq": {"subset_1000": {"query_id": list("abcdef"), "query": WORDS, "answer": WORDS, "context": WORDS}},
-    "hotpotqa": {"subset_1000": {"query_id": list("abcdef"), "query": WORDS, "answer": WORDS, "context": WORDS}},
+    "nq": {"train": {"corpus_id": list(range(6)), "titles": [["T"]] * 6, "text": WORDS}},
+    "hotpotqa": {"train": {"corpus_id": list(range(6)), "titles": [["T"]] * 6, "text": WORDS}},
     "LongAlpaca-12k": {"train": {"instruction": WORDS, "output": WORDS, "file": [""] * 6, "input": [""] * 6}},
     "languages": {
         split: {"labels": ["de", "en"] * 3, "text": words}

@@ -11,7 +11,7 @@ from poolscope.show.charts import COLOURS, GREY, error_bars, style
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
-_SCALE = "Viridis"
+_SCALE = "Blues"  # the darker a cell, the more, as the papers draw it
 
 
 def _values(rows: Sequence[Row], column: str) -> list[Any]:
@@ -66,6 +66,49 @@ def lines(
     return figure
 
 
+def by_panel(
+    rows: Sequence[Row],
+    *,
+    x: str,
+    lines: Mapping[str, str],
+    by: Sequence[str] = (),
+    title: str,
+    across: str,
+    along: str,
+    level: float | None = None,
+) -> Any:
+    """A panel a model, a line a quantity (and what `by` names), on axes that the panels share; bars for intervals."""
+    go = require("plotly.graph_objects", "report")
+    known = [row for row in rows if row.get(x) is not None]
+    models = _values(known, "model") or [""]
+    figure = _panels([str(model) for model in models], shared_yaxes=True)
+    places: dict[str, int] = {}
+    for column, model in enumerate(models, 1):
+        for quantity, words in lines.items():
+            own = [row for row in known if row.get("model") == model and row.get(quantity) is not None]
+            for group in dict.fromkeys(_name(row, by) for row in own):
+                name = f"{words} {group}".strip()
+                number = places.setdefault(name, len(places))
+                members = [row for row in own if _name(row, by) == group]
+                trace = go.Scatter(
+                    x=[row[x] for row in members],
+                    y=[row[quantity] for row in members],
+                    error_y=error_bars([row_estimate(row, quantity) for row in members]),
+                    mode="lines+markers",
+                    name=name,
+                    legendgroup=name,
+                    showlegend=not any(name == drawn.name for drawn in figure.data),
+                    line={"color": COLOURS[number % len(COLOURS)]},
+                )
+                figure.add_trace(trace, 1, column)
+    style(figure, title=title, width=_PANEL * len(models) + _SIDES + 100, height=_HEIGHT)
+    figure.update_xaxes(title_text=across)
+    figure.update_yaxes(title_text=along, col=1)
+    if level is not None:
+        figure.add_hline(y=level, line={"color": GREY, "width": 1, "dash": "dot"})
+    return figure
+
+
 def heat(
     rows: Sequence[Row],
     *,
@@ -77,8 +120,9 @@ def heat(
     along: str,
     panel: str | None = None,
     words: str = "",
+    downwards: bool = False,
 ) -> Any:
-    """A map of one number over two others, a panel a model where `panel` names a column."""
+    """A map of one number over two others, a panel a model where `panel` names a column; the first row on top or not."""
     go = require("plotly.graph_objects", "report")
     known = [row for row in rows if row.get(value) is not None]
     panels = _values(known, panel) if panel else [""]
@@ -100,6 +144,8 @@ def heat(
     figure.update_layout(coloraxis={"colorscale": _SCALE, "colorbar": {"title": {"text": words}}})
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
+    if downwards:
+        figure.update_yaxes(autorange="reversed")
     return figure
 
 

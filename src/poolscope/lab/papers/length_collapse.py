@@ -70,31 +70,59 @@ def _accuracy_beside(rows: Sequence[Row]) -> Iterable[Ours]:
 # -- entries ------------------------------------------------------------------------------------------------------
 
 _HUNDREDS, _THOUSANDS = "0,100,200,300,400,500", "0,1000,2000,3000"
-_WHERE: dict[str, Any] = {"x": "mean_length", "across": "tokens", "by": ("model", "tau")}
 _GRID = tuple({"tau": tau} for tau in (1.0, 0.9, 0.8))
 _NFCORPUS = ("nfcorpus",)
 
 
-def _by_length(key: str, title: str, column: str, models: tuple[str, ...], settings: Any = _GRID) -> Entry:
+def _by_length(
+    key: str, title: str, column: str, models: tuple[str, ...], settings: Any = _GRID, along: str = "mean cosine"
+) -> Entry:
     part = Part("bins", models, _NFCORPUS, settings)
-    panels = {column: title}
+    where: dict[str, Any] = {"x": "mean_length", "across": "tokens", "by": ("tau",), "lines": {column: "τ ="}}
     return Entry(
         key,
         title,
         (part,),
-        draw=partial(draw.lines, panels=panels, title=title, **_WHERE),
+        draw=partial(draw.by_panel, title=title, along=along, **where),
         differs="Texts are drawn at random, not 100 a bin, and bins with fewer than 20 texts are joined.",
     )
 
 
 def _frequency(key: str, models: tuple[str, ...]) -> Entry:
     title = "Growth of the high-frequency part by layer, and its bound"
-    panels = {"high_frequency": "log ‖HC[X]‖/‖HC[H]‖", "high_frequency_published": "its published bound"}
+    lines = {"high_frequency": "log ‖HC[X]‖/‖HC[H]‖", "high_frequency_published": "its published bound"}
     return Entry(
         key,
         title,
         (Part("layers", models, _NFCORPUS),),
-        draw=partial(draw.lines, x="layer", panels=panels, title=title, across="layer", level=0.0),
+        draw=partial(draw.by_panel, x="layer", lines=lines, title=title, across="layer", along="log", level=0.0),
+    )
+
+
+def _draw_labels(rows: Sequence[Row]) -> Any:
+    """Entropy and accuracy side by side, models along the axis, a bar a bin before and after."""
+    shown = {"entropy": "entropy (bits)", "accuracy": "accuracy"}
+    melted = [
+        {
+            "quantity": words,
+            "group": f"{row['bin']} tokens, τ = {row['tau']:g}",
+            "model": row["model"],
+            **{f"value{end}": row.get(f"{name}{end}") for end in ("", "_low", "_high")},
+        }
+        for name, words in shown.items()
+        for row in sorted(
+            (row for row in rows if "bin" in row), key=lambda row: (float(str(row["bin"]).split("–")[0]), -row["tau"])
+        )
+    ]
+    return draw.bars(
+        melted,
+        x="model",
+        y="value",
+        by=("group",),
+        panel="quantity",
+        title="Entropy and accuracy by length",
+        across="model",
+        along="",
     )
 
 
@@ -159,6 +187,7 @@ PAPER = Paper(
                 across="tokens",
                 along="",
                 words="accuracy",
+                downwards=True,
             ),
             differs="A single local file has no training set: then five folds, and bins of under 20 texts are joined.",
         ),
@@ -209,26 +238,18 @@ PAPER = Paper(
                 across="token read",
                 along="token",
                 words="weight",
+                downwards=True,
             ),
         ),
-        _by_length("figure-7", "σₐ of the last layer by length and τ", "sigma_a", ("BGE",)),
+        _by_length("figure-7", "σₐ of the last layer by length and τ", "sigma_a", ("BGE",), along="σₐ"),
         _frequency("figure-8", NAMES),
-        _by_length("figure-9", "σₐ of the last layer by length and τ", "sigma_a", NAMES),
+        _by_length("figure-9", "σₐ of the last layer by length and τ", "sigma_a", NAMES, along="σₐ"),
         Entry(
             "figure-10",
             "Entropy and accuracy on AmazonPolarity by length, before and after",
             (Part("labels", NAMES, ("amazon",), tuple({"edges": "0,100,200,300", "tau": t} for t in (1.0, 0.8))),),
             follow=collapse_and_gain,
-            draw=partial(
-                draw.bars,
-                x="bin",
-                y="entropy",
-                by=("tau",),
-                panel="model",
-                title="Entropy by length",
-                across="tokens",
-                along="bits",
-            ),
+            draw=_draw_labels,
         ),
         Entry(
             "figure-11",
@@ -247,12 +268,13 @@ PAPER = Paper(
             "Long and short queries of SummScreenFD by τ",
             (Part("queries", NAMES, ("summscreenfd",)),),
             draw=partial(
-                draw.lines,
+                draw.by_panel,
                 x="tau",
-                panels={"ndcg": "nDCG@10"},
-                by=("model", "queries"),
+                lines={"ndcg": ""},
+                by=("queries",),
                 title="Queries by length",
                 across="τ",
+                along="nDCG@10",
             ),
         ),
         _temperatures("figure-13", "qmsum", "nDCG@10 on QMSum by τ of queries and documents"),
@@ -261,12 +283,13 @@ PAPER = Paper(
             "Accuracy on AmazonPolarity by τ and length",
             (Part("labels", NAMES, ("amazon",), tuple({"edges": "0,100,200,300", "tau": t} for t in TAUS)),),
             draw=partial(
-                draw.lines,
+                draw.by_panel,
                 x="tau",
-                panels={"accuracy": "accuracy"},
-                by=("model", "bin"),
+                lines={"accuracy": ""},
+                by=("bin",),
                 title="Accuracy by τ",
                 across="τ",
+                along="accuracy",
             ),
         ),
         _temperatures("figure-15", "summscreenfd", "nDCG@10 on SummScreenFD by τ of queries and documents"),

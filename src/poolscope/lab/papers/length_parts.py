@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from poolscope.encoders.base import TokenEncoder
+from poolscope.encoders.capabilities import as_numpy, attention_of
 from poolscope.errors import InputError
 from poolscope.evaluation import ClassificationTask, SimilarityTask
-from poolscope.lab.capture.model import capture
+from poolscope.lab.capture.model import TextLayer, capture
+from poolscope.lab.capture.norms import POST, norm_layout
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
 from poolscope.lab.papers.common import texts_of
 from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS
@@ -23,7 +29,7 @@ from poolscope.repairs.repair_file import Repair
 Array = NDArray[np.float64]
 PARENTS = {model.name: model.parent for model in (*LENGTH_BACKBONES, *LENGTH_MODELS) if model.parent is not None}
 _TEXTS = 64  # texts that are captured
-_PARTS = {"attention": ("H", "Z"), "residual": ("Z", "Y"), "feed-forward and norms": ("Y", "X")}
+PARTS = ("attention", "residual", "norms", "feed-forward")
 
 
 def ratio(tokens: Array) -> float:
@@ -36,25 +42,71 @@ def ratio(tokens: Array) -> float:
     return float(np.linalg.norm(tokens - mean) / max(np.sqrt(len(tokens)) * np.linalg.norm(mean), 1e-300))
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """What the norms on the main path of each layer were given and gave, in the last pass through the model."""
+
+    modules: Mapping[str, tuple[int, ...]]
+    seen: Mapping[str, list[tuple[Any, Any]]]
+
+    def change(self, layer: int, row: int, n: int) -> float:
+        """The change of log ‖HC‖/‖DC‖ by the norms of a layer, for a text of the batch with n tokens."""
+        change = 0.0
+        for name, layers in self.modules.items():
+            if layer in layers:
+                given, gave = self.seen[name][-len(layers) :][layers.index(layer)]
+                change += _log_ratio(as_numpy(gave[row, :n])) - _log_ratio(as_numpy(given[row, :n]))
+        return change
+
+
+@contextmanager
+def _watched_norms(encoder: TokenEncoder) -> Iterator[_Calls]:
+    """Watch the norms that stand behind a residual sum: those before a branch are no part of the main path."""
+    network = attention_of(encoder)[0]
+    named = dict(network.named_modules())
+    modules = {norm.name: norm.layers for norm in norm_layout(encoder).norms if norm.role == POST}
+    calls = _Calls(modules, {name: [] for name in modules})
+
+    def hook(name: str) -> Any:
+        def keep(module: Any, given: Any, gave: Any) -> None:
+            kept = calls.seen[name]
+            kept.append((given[0].detach(), gave.detach()))
+            del kept[: -len(modules[name])]
+
+        return keep
+
+    handles = [named[name].register_forward_hook(hook(name)) for name in modules]
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _log_ratio(tokens: Any) -> float:
+    return float(np.log(max(ratio(np.asarray(tokens, dtype=np.float64)), 1e-300)))
+
+
 def parts_by_length(material: Material) -> Outcome:
     """What each part of a layer does to ‖HC‖/‖DC‖, by length: mean over layers of the logarithm of its change.
 
     The paper says that the residual sum, the feed-forward part and several heads keep high frequencies whatever the
-    length. `slope` is the change with twice as many tokens, by least squares over texts.
+    length. `slope` is the change with twice as many tokens, by least squares over texts. The feed-forward part comes
+    with the sum that adds it; norms are those on the main path, which a pre-norm model has none of.
     """
-    changes: dict[str, list[float]] = {name: [] for name in _PARTS}
+    changes: dict[str, list[float]] = {name: [] for name in PARTS}
     lengths = []
-    for batch in capture(material.model(), texts_of(material).texts[:_TEXTS]):
-        for text in batch.texts():
-            if len(text.layers[0].H) < 2:
-                continue
-            lengths.append(len(text.layers[0].H))
-            ratios = [
-                {name: np.log(max(ratio(np.asarray(getattr(layer, name), np.float64)), 1e-300)) for name in "HZYX"}
-                for layer in text.layers
-            ]
-            for name, (before, after) in _PARTS.items():
-                changes[name].append(float(np.mean([layer[after] - layer[before] for layer in ratios])))
+    encoder = material.model()
+    with _watched_norms(encoder) as norms:
+        for batch in capture(encoder, texts_of(material).texts[:_TEXTS]):
+            for row, text in enumerate(batch.texts()):
+                n = len(text.layers[0].H)
+                if n < 2:
+                    continue
+                lengths.append(n)
+                by_layer = [_changes(layer, norms.change(layer.number, row, n)) for layer in text.layers]
+                for name, own in zip(PARTS, np.mean(by_layer, axis=0).tolist(), strict=True):
+                    changes[name].append(own)
     counted = np.array(lengths)
     bins = length_bins(counted, min_texts=8)
     rows: list[Row] = []
@@ -64,8 +116,14 @@ def parts_by_length(material: Material) -> Outcome:
             member = bins.of == number
             where = {"part": name, "bin": label, "mean_length": float(counted[member].mean())}
             rows.append({**where, "change": mean_estimate(change[member])})
-        rows.append({"part": name, "slope": _slope(np.log2(counted), change)})
+        rows.append({"part": name, "slope": _slope(np.log2(counted), change), "mean": mean_estimate(change)})
     return Outcome(rows)
+
+
+def _changes(layer: TextLayer, norms: float) -> tuple[float, float, float, float]:
+    """What attention, the first sum, norms and the feed-forward part change."""
+    H, Z, Y, X = (_log_ratio(getattr(layer, name)) for name in "HZYX")
+    return Z - H, Y - Z, norms, X - Y - norms
 
 
 def _slope(x: Array, y: Array) -> Estimate:

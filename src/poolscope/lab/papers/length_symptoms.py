@@ -42,12 +42,30 @@ def symptoms_by_length(material: Material) -> Outcome:
     texts = texts_of(material).texts
     with tempscale(material.model(), tau_of(material)):
         measured = measure_texts(material.model(), texts)
-    edges = material.setting.get("edges")
-    bins = [float(edge) for edge in str(edges).split(",")] if edges else length_bins(measured.lengths).edges
+    edges = _edges(material)
+    if edges is not None:
+        measured = measured.take(_within(measured.lengths, edges))
+    bins = length_bins(measured.lengths).edges if edges is None else edges
     profile = length_profile(measured.vectors, measured.lengths, bins=bins)
     mechanism = length_mechanism(measured, profile)
     rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
     return Outcome([*rows, {"slope": profile.slope, "words_slope": mechanism.words_slope}], notes=profile.notes)
+
+
+def _edges(material: Material) -> list[float] | None:
+    """Edges of the bins in the setting, if it names any."""
+    edges = material.setting.get("edges")
+    return [float(edge) for edge in str(edges).split(",")] if edges else None
+
+
+def _within(lengths: NDArray[np.int64], edges: Sequence[float]) -> NDArray[np.bool_]:
+    """Which texts a bin of these edges holds; the paper leaves out those that are longer."""
+    inside = (lengths >= edges[0]) & (lengths < edges[-1])
+    if not inside.any():
+        raise InputError(
+            f"no text has {edges[0]:g} to {edges[-1]:g} tokens; the shortest has {lengths.min():,}. Name other texts."
+        )
+    return np.asarray(inside)
 
 
 def repeated_words(material: Material) -> Outcome:
@@ -63,10 +81,14 @@ def labels_at(material: Material) -> Outcome:
         raise InputError("this measurement needs texts with labels. Name a data set of that form.")
     with tempscale(material.model(), tau_of(material)):
         measured = measure_texts(material.model(), task.texts)
-    edges = [float(edge) for edge in str(material.setting["edges"]).split(",")]
+    edges = _edges(material)
+    assert edges is not None  # every entry of this kind names them
     if task.trained is not None:
         return Outcome(_of_test_set(task, measured, edges))
-    by_length = labels_by_length(measured.vectors, measured.lengths, task.labels, bins=edges, seed=material.seed)
+    inside = _within(measured.lengths, edges)
+    labels = [label for label, kept in zip(task.labels, inside, strict=True) if kept]
+    own = measured.take(inside)
+    by_length = labels_by_length(own.vectors, own.lengths, labels, bins=edges, seed=material.seed)
     rows = [
         {"bin": row.label, "texts": row.texts, "accuracy": row.accuracy, "entropy": row.entropy}
         for row in by_length.bins
@@ -79,8 +101,10 @@ def _of_test_set(task: ClassificationTask, measured: MeasuredTexts, edges: list[
     vectors = unit_rows(measured.vectors, "vectors").astype(np.float64)
     codes, lengths = task.codes, measured.lengths[task.trained :]
     fit = logistic_regression(vectors[: task.trained], codes[: task.trained], most_steps=task.steps)
-    shares = fit.shares(vectors[task.trained :])
-    right = (shares.argmax(axis=1) == codes[task.trained :]).astype(np.float64)
+    inside = _within(lengths, edges)
+    lengths, wanted = lengths[inside], codes[task.trained :][inside]
+    shares = fit.shares(vectors[task.trained :][inside])
+    right = (shares.argmax(axis=1) == wanted).astype(np.float64)
     entropy = -(shares * np.log2(np.maximum(shares, 1e-300))).sum(axis=1)
     bins = length_bins(lengths, edges, min_texts=1)
     members = [(label, bins.of == number) for number, label in enumerate(bins.labels)]

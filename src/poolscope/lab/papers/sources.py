@@ -52,7 +52,8 @@ class DataSet:
     """A data set of a paper: its place on the hub, its columns, and what a local copy is called.
 
     `columns` are those of the texts (and labels) in the order that the form asks for. `rows` bounds how many are read
-    of a stream; a draw is made among these. `files`: files of the repository that are read, where it has no tables.
+    of a stream; a draw is made among these. `files`: files of the repository that are read, where it has no tables;
+    `revision`: the branch that has them, where it is not the main one.
     `printed` and `type`: its name and its type of task in the tables of the paper.
     """
 
@@ -66,6 +67,7 @@ class DataSet:
     count: int = 1_000
     rows: int | None = None
     files: str | None = None
+    revision: str | None = None
     words: str = ""
     printed: str = ""
     type: str = ""
@@ -233,7 +235,9 @@ class DataSet:
         if self.form == RETRIEVAL and self.config is not None:  # one config whose splits have different columns
             wanted["features"] = datasets.Features({name: datasets.Value("string") for name in columns})
         try:
-            loaded = datasets.load_dataset(self.hub, config, split=split, streaming=True, **wanted)
+            loaded = datasets.load_dataset(
+                self.hub, config, split=split, revision=self.revision, streaming=True, **wanted
+            )
             for row in itertools.islice(loaded, self.rows):
                 yield tuple(row.get(name) for name in columns)
         except InputError:
@@ -256,7 +260,6 @@ _LONG = _Names(("doc_id", "text"), ("qid", "text"), ("qid", "doc_id"))
 # What a local table may call a column instead.
 _ALSO: Mapping[str, Sequence[str]] = {
     "negative": ("document",),
-    "context": ("text",),
     "instruction": ("text",),
     "sentence": ("text",),
 }

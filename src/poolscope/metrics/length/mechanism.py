@@ -27,6 +27,8 @@ from poolscope.numbers.intervals import Estimate, chosen_units, mean_estimate
 from poolscope.numbers.moments import cloud_moments
 from poolscope.numbers.ranking import unit_rows
 
+_COLUMNS = ("vectors", "lengths", "truncated", "spread", "mean_square")  # of every text, whatever the model shows
+
 
 @dataclass(frozen=True)
 class AttentionNumbers:
@@ -68,10 +70,21 @@ class MeasuredTexts:
         """How many tokens were read."""
         return int(self.lengths.sum())
 
+    def take(self, chosen: Index | NDArray[np.bool_]) -> MeasuredTexts:
+        """Only these texts."""
+        columns: dict[str, Any] = {name: getattr(self, name)[chosen] for name in _COLUMNS}
+        attention = None
+        if self.attention is not None:
+            own = (getattr(self.attention, each.name) for each in fields(self.attention))
+            attention = AttentionNumbers(*(column[chosen] for column in own))
+        words = None if self.words is None else self.words[chosen]
+        return replace(self, **columns, attention=attention, words=words)
+
     def joined(self, other: MeasuredTexts) -> MeasuredTexts:
         """Join these texts with those of another pass of the same model."""
-        names = ("vectors", "lengths", "truncated", "spread", "mean_square")
-        columns: dict[str, Any] = {name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names}
+        columns: dict[str, Any] = {
+            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
+        }
         attention, words = None, None
         if self.attention is not None and other.attention is not None:
             both = [[getattr(part, each.name) for each in fields(part)] for part in (self.attention, other.attention)]
