@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, linprog
 
 from poolscope import TokenClouds, socm_pair
 from poolscope.encoders.tokens import Vocabulary
@@ -53,6 +53,29 @@ def test_exact_transport_is_an_assignment_where_tokens_are_as_many():
     a, b = unit(ways.queries[query]), unit(ways.texts[way.candidates[query, place]])
     costs = np.linalg.norm(np.repeat(a, len(b), axis=0)[:, None] - np.repeat(b, len(a), axis=0)[None], axis=2)
     assert -way.scores[query, place] == pytest.approx(costs[linear_sum_assignment(costs)].mean(), abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["word rotator's distance", "MoverScore"])
+def test_weighted_transports_are_linear_programmes(name):
+    ways, _, found = scored()
+    way = found[name]
+    for query, place in ((0, 0), (1, 2), (3, 1)):
+        text = way.candidates[query, place]
+        a, b = np.asarray(ways.queries[query], float), np.asarray(ways.texts[text], float)
+        cosines = unit(a) @ unit(b).T
+        if name == "MoverScore":
+            costs = np.sqrt(np.maximum(2 - 2 * cosines, 0))
+            ids = [set(ways.texts.token_ids(k).tolist()) for k in range(9)]
+            sides = [
+                np.array([np.log(10 / (1 + sum(own in each for each in ids))) for own in side.tolist()])
+                for side in (ways.queries.token_ids(query), ways.texts.token_ids(text))
+            ]
+        else:
+            costs, sides = 1 - cosines, [np.linalg.norm(side, axis=1) for side in (a, b)]
+        left, right = (side / side.sum() for side in sides)
+        sums = np.vstack([np.kron(np.eye(len(a)), np.ones(len(b))), np.kron(np.ones(len(a)), np.eye(len(b)))])
+        best = linprog(costs.ravel(), A_eq=sums, b_eq=np.concatenate([left, right]))
+        assert -way.scores[query, place] == pytest.approx(best.fun, abs=1e-6)
 
 
 def test_candidates_come_first_and_the_rest_follow_by_the_mean():

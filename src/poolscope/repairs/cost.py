@@ -153,7 +153,7 @@ class PoolingCost(Result):
         notes = [
             f"found: queries with a relevant text in the top {self.k}; + found here alone, − found by the mean alone.",
             "kB: of one text, in float32 unless named. IDF weights: rare query tokens count more. 1:1: fixed weight.",
-            f"Candidates, Gaussian W₂ and exact transport re-order the first {self.candidates} by the mean; {reach}.",
+            f"Candidates, Gaussian W₂ and transports re-order the first {self.candidates} by the mean; {reach}.",
         ]
         if details:
             notes.append("products: of two vectors, for one query. weight: of what is added, chosen by other queries.")
@@ -303,7 +303,7 @@ def pooling_cost(
     PoolingCost
         Mean, MaxSim (also with special tokens, weighted by IDF, over rare words, of tokens in float16 and int8, of the
         candidates alone, over k clusters, spans, merged or attended groups a text), Chamfer,
-        BERTScore's F, relaxed and exact transport, Gaussian W₂, adaptive spans and clusters, second-order pooling; and
+        BERTScore's F, relaxed and exact transport, word rotator's distance, MoverScore, Gaussian W₂, adaptive spans and clusters, second-order pooling; and
         each of them blended with the mean.
 
     Examples

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds import TokenClouds
-from poolscope.encoders.tokens import Vocabulary
+from poolscope.encoders.tokens import Vocabulary, offsets_of
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures.pairs import given_pairs
 from poolscope.numbers.maxsim import (
@@ -33,6 +34,7 @@ Mask = NDArray[np.bool_]
 _FLOAT = 4  # bytes of a number
 # A token that stands in more of the texts than this tells few of them apart.
 FREQUENT = 0.3
+ROTATOR = "word rotator's distance"
 # By this much, in standard deviations, texts that are no candidates follow those that are.
 _BEHIND = 1e6
 
@@ -108,9 +110,11 @@ class TokenWays:
         """Ways that could not be tried, and why."""
         missing = {}
         if importlib.util.find_spec("ot") is None:
-            missing["exact transport"] = "needs POT: pip install 'poolscope[transport]'"
+            needs_pot = ("exact transport", ROTATOR, "MoverScore")
+            missing |= dict.fromkeys(needs_pot, "needs POT: pip install 'poolscope[transport]'")
         if self._frequencies() is None:
-            missing |= dict.fromkeys(("MaxSim, IDF weights", "MaxSim, rare words"), "the ids of tokens are not known")
+            by_ids = ("MaxSim, IDF weights", "MaxSim, rare words", "MoverScore")
+            missing |= dict.fromkeys(by_ids, "the ids of tokens are not known")
         return missing
 
     def __call__(self, mean: Way) -> Iterator[tuple[str, Way]]:
@@ -157,9 +161,9 @@ class TokenWays:
         sides = maxsim(sought, texts, distances=True), maxsim(texts, sought, distances=True).T
         yield "relaxed transport", way(np.minimum(*sides))
 
-    def _frequencies(self) -> Index | None:
-        """Of every query token, the number of texts that have it; None where ids are not known."""
-        sought = self.queries.token_ids(slice(None))
+    def _frequencies(self, side: TokenClouds | None = None) -> Index | None:
+        """Of every token of the queries, or of a side, the number of texts that have it; None where ids are unknown."""
+        sought = (self.queries if side is None else side).token_ids(slice(None))
         ids = [part for k in range(len(self.texts)) if (part := self.texts.token_ids(k)) is not None]
         if sought is None or len(ids) < len(self.texts):
             return None
@@ -191,7 +195,8 @@ class TokenWays:
         yield "MaxSim, candidates", way(maxsim_of_candidates(sought, self.texts, near).astype(np.float64))
         yield "Gaussian W₂", way(self._gaussian(near))
         if importlib.util.find_spec("ot") is not None:
-            yield "exact transport", way(self._transported(sought, near))
+            for name, scores in self._transported(sought, near).items():
+                yield name, way(scores)
 
     def _gaussian(self, near: Index) -> Array:
         """−(d_μ + d_Σ) of each query with its candidates: squared W₂ of Gaussians with the moments of the clouds."""
@@ -201,16 +206,37 @@ class TokenWays:
             scores[rows] = -(distances.mean_distance + distances.bures / 4)
         return scores.reshape(near.shape)
 
-    def _transported(self, sought: UnitTokens, near: Index) -> Array:
-        """− word mover's distance of each query with its candidates: ‖q_a − x_b‖ carried at the least cost."""
-        tokens_of_texts = unit_tokens(self.texts)
-        scores = np.empty(near.shape)
+    def _transported(self, sought: UnitTokens, near: Index) -> dict[str, Array]:
+        """− the cost of carrying the tokens of each query to those of its candidates, by three rules.
+
+        Word mover's distance carries ‖q_a − x_b‖ with equal weights, and MoverScore with rare words weighing more; word
+        rotator's distance carries 1 − cosine with the lengths of the tokens as weights.
+        """
+        tokens_of_texts, ordinary = unit_tokens(self.texts), self.ordinary
+        weights = [self._token_weights(side, mask) for side, mask in ((self.queries, ordinary), (self.texts, None))]
+        by_rule = {name: np.empty(near.shape) for name in weights[0]}
         for query, texts in enumerate(near.tolist()):
             tokens = sought.floats(query, query + 1)
             for place, text in enumerate(texts):
-                cosines = (tokens @ tokens_of_texts.floats(text, text + 1).T).astype(np.float64)
-                scores[query, place] = -transport_cost(np.sqrt(np.maximum(2 - 2 * cosines, 0)))
-        return scores
+                turned = 1 - (tokens @ tokens_of_texts.floats(text, text + 1).T).astype(np.float64)
+                apart = np.sqrt(np.maximum(2 * turned, 0))
+                for name, scores in by_rule.items():
+                    costs = np.maximum(turned, 0) if name == ROTATOR else apart
+                    scores[query, place] = -transport_cost(costs, weights[0][name][query], weights[1][name][text])
+        return by_rule
+
+    def _token_weights(self, side: TokenClouds, tokens: Mask | None) -> dict[str, list[Array | None]]:
+        """By rule, how much each of the tokens of every text weighs; MoverScore only where ids are known."""
+        count = len(side)
+        places = [slice(start, stop) for start, stop in pairwise(offsets_of(side.lengths).tolist())]
+        chosen = [slice(None) if tokens is None else tokens[place] for place in places]
+        lengths = [np.linalg.norm(np.asarray(side[k], dtype=np.float64), axis=1)[chosen[k]] for k in range(count)]
+        weights: dict[str, list[Array | None]] = {"exact transport": [None] * count, ROTATOR: list(lengths)}
+        frequencies = self._frequencies(side)
+        if frequencies is not None and self._frequencies() is not None:
+            rarity = np.log((len(self.texts) + 1) / (frequencies + 1))
+            weights["MoverScore"] = [rarity[place][own] for place, own in zip(places, chosen, strict=True)]
+        return weights
 
     # -- a few vectors a text --------------------------------------------------------------------------------------
 

@@ -7,11 +7,14 @@ import pytest
 
 from poolscope import as_encoder, read_texts
 from poolscope.encoders.capabilities import attention_of
-from poolscope.evaluation import ClassificationTask, SimilarityTask
+from poolscope.errors import InputError
+from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTask
 from poolscope.lab.capture.model import capture
 from poolscope.lab.papers import beyond, length_parts, proof, socm
 from poolscope.lab.papers.cell import Material
 from poolscope.metrics.socm.pair import socm_pair
+from poolscope.numbers.maxsim import maxsim
+from poolscope.numbers.ranking import rank_scores
 from tiny_models import WORDS, save_model
 
 RANDOM = np.random.default_rng(8)
@@ -139,6 +142,50 @@ def test_the_eigenvalues_of_causal_attention_are_its_diagonal(tmp_path):
             diagonals = [np.sort(np.diag(head))[:-1].max() for head in np.asarray(text.layers[0].A, dtype=np.float64)]
             second.append(np.mean(diagonals))
     assert row["second_eigenvalue"].value_or_raise == pytest.approx(np.mean(second), abs=1e-5)
+
+
+def test_causal_attention_is_set_beside_a_bound_that_grows(tmp_path, encoder):
+    decoder = as_encoder(save_model(tmp_path / "causal", "Llama"))
+    *rows, summary = proof.causal_attention(material(decoder, read_texts(TEXTS[:12]))).rows
+    even = np.tril(np.ones((rows[0]["tokens"],) * 2))
+    even /= even.sum(axis=1, keepdims=True)
+    centred = even - even.mean(axis=0)
+    assert rows[0]["even_weights"] <= np.linalg.norm(centred, ord=2) + 1e-12
+    assert rows[0]["even_weights"] == pytest.approx(np.linalg.norm(centred[:, 0]))
+    assert summary["holds"].value_or_raise == np.mean([row["sigma_a"] <= row["causal_bound"] for row in rows])
+    with pytest.raises(InputError):  # tokens of an encoder see later ones
+        proof.causal_attention(material(encoder, read_texts(TEXTS[:12])))
+
+
+@pytest.mark.parametrize("variance", [0.0, 0.25, 1.0])
+def test_the_causal_bound_is_that_of_drawn_scores(variance):
+    random = np.random.default_rng(3)
+    for n in (20, 200):
+        scores = random.normal(size=(30, n, n)) * np.sqrt(variance)
+        weights = np.tril(np.exp(scores))
+        weights /= weights.sum(axis=2, keepdims=True)
+        frobenius = np.sqrt((weights**2).sum(axis=(1, 2)).mean())
+        low, high = proof.causal_bounds(n, np.array([variance]))
+        assert frobenius == pytest.approx(high[0], rel=0.2)
+        assert frobenius <= high[0] * 1.001
+        assert low < np.linalg.norm(weights[0] - weights[0].mean(axis=0), ord=2)
+
+
+def test_a_search_by_surrogates_keeps_the_means(encoder):
+    task = RetrievalTask([text.split()[0] for text in TEXTS[:12]], TEXTS, [(k, k) for k in range(12)])
+    rows = {row.get("tokens"): row for row in beyond.search_by_surrogates(material(encoder, task)).rows}
+    assert rows["mean, real"]["ndcg"].value == pytest.approx(rows["mean, same mean and covariance"]["ndcg"].value)
+    assert rows["real"]["ndcg"].value == pytest.approx(
+        task.evaluation(rank_scores(maxsim(*(encoder.encode(side.texts)[-1] for side in task.sides)), task.relevant))
+        .scores.mean()
+    )
+    clouds = encoder.encode(TEXTS[:5])[-1]
+    made = beyond.surrogate_clouds(clouds, 0)
+    for k in range(5):
+        own, other = (np.asarray(side[k], dtype=np.float64) for side in (clouds, made))
+        np.testing.assert_allclose(other.mean(axis=0), own.mean(axis=0), atol=1e-4)
+        np.testing.assert_allclose(np.cov(other.T, bias=True), np.cov(own.T, bias=True), atol=1e-4)
+        assert not np.allclose(np.sort(own[:, 0]), np.sort(other[:, 0]), atol=1e-3)
 
 
 def test_poolings_that_are_no_mean(encoder):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
+from poolscope.evaluation import RetrievalTask, compare_scores
 from poolscope.lab.capture.received import attention_received
 from poolscope.lab.interventions import match_traces, rotate_deviations, scale_each
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
@@ -24,9 +25,11 @@ from poolscope.lab.papers.quality import correlations, points, spearman
 from poolscope.lab.transport import exact_wasserstein, surrogate_factor
 from poolscope.metrics.socm.measure import socm
 from poolscope.metrics.socm.pair import socm_pair
-from poolscope.numbers.intervals import mean_estimate, pair_estimate
+from poolscope.numbers.intervals import Estimate, mean_estimate, pair_estimate
+from poolscope.numbers.maxsim import maxsim
 from poolscope.numbers.moments import unit_mean_factor
-from poolscope.numbers.pooling import SifPooling
+from poolscope.numbers.pooling import MeanPooling, SifPooling
+from poolscope.numbers.ranking import rank_scores, unit_rows
 from poolscope.stores.cache import cached_clouds
 
 Array = NDArray[np.float64]
@@ -233,6 +236,39 @@ def controls(material: Material) -> Outcome:
     return Outcome([*rows, together])
 
 
+def surrogate_clouds(clouds: TokenClouds, seed: int) -> TokenClouds:
+    """Other tokens of the same mean and covariance in every text: all higher moments, and each token, are others."""
+    parts = []
+    for k in range(len(clouds)):
+        mean = np.asarray(clouds[k], dtype=np.float64).mean(axis=0)
+        unit, factor = unit_mean_factor(clouds[k])
+        made = unit + surrogate_factor(factor, np.random.default_rng([seed, k])) * np.sqrt(len(factor))
+        parts.append(made * np.linalg.norm(mean))
+    return TokenClouds.from_arrays(parts)
+
+
+def search_by_surrogates(material: Material) -> Outcome:
+    """nDCG@10 by means, by MaxSim, and by MaxSim of texts whose tokens have the same mean and covariance, but no more.
+
+    What the last loses is what higher moments hold for a search; means are the same in both.
+    """
+    task = material.data
+    if not isinstance(task, RetrievalTask):
+        raise InputError("this measurement needs queries and documents. Name a data set of that form.")
+    queries, documents = (material.model().encode(side.texts)[-1] for side in task.sides)
+    sides = {"real": documents, "same mean and covariance": surrogate_clouds(documents, material.seed)}
+    tables = {name: maxsim(queries, own).astype(np.float64) for name, own in sides.items()}
+    for name, own in sides.items():
+        units = [unit_rows(MeanPooling().transform(each), "vectors") for each in (queries, own)]
+        tables[f"mean, {name}"] = units[0] @ units[1].T
+    scores = {
+        name: task.evaluation(rank_scores(table, task.relevant, k=task.k)).scores for name, table in tables.items()
+    }
+    change = compare_scores(scores["real"], scores["same mean and covariance"])
+    rows: list[Row] = [{"tokens": name, "ndcg": mean_estimate(own, each="queries")} for name, own in scores.items()]
+    return Outcome([*rows, {"change": Estimate(change.mean, change.interval), "queries": task.units}])
+
+
 def _column(control: str) -> str:
     return "socm_" + control.replace(" ", "_")
 
@@ -250,4 +286,5 @@ KINDS: dict[str, Kind] = {
     "poolings": weighted_poolings,
     "controls": controls,
     "cost": exact_and_gaussian,
+    "surrogates": search_by_surrogates,
 }

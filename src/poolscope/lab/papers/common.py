@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+from numpy.typing import NDArray
+
 from poolscope.errors import InputError
 from poolscope.evaluation import Task
 from poolscope.lab.layers.measure import layers
 from poolscope.lab.layers.result import QUANTITIES
 from poolscope.lab.papers.cell import Material, Outcome, Row
+from poolscope.numbers import Array
+from poolscope.numbers.intervals import LEVEL, Estimate, Interval
 from poolscope.texts import Pairs, Texts, read_texts
 
 _BY_LAYER = (
@@ -52,3 +57,20 @@ def layer_means(material: Material) -> Outcome:
         for at, row in enumerate(rows[first : first + len(means.mean)]):
             row |= {quantity: means.mean[at], f"{quantity}_low": means.low[at], f"{quantity}_high": means.high[at]}
     return Outcome([{**row, "texts": len(texts)} for row in rows])
+
+
+def slope_of(x: Array, y: Array) -> Estimate:
+    """The slope of y over x with its interval, from texts drawn again."""
+    if np.ptp(x) == 0:
+        return Estimate(None, no_interval="all texts have one length")
+
+    def slope(rows: NDArray[np.int64]) -> Array:
+        left = x[rows] - x[rows].mean(axis=-1, keepdims=True)
+        square = (left**2).sum(axis=-1)
+        return np.asarray((left * y[rows]).sum(axis=-1) / np.where(square > 0, square, np.nan))
+
+    draws = slope(np.random.default_rng(0).integers(0, len(x), size=(2_000, len(x))))
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return Estimate(
+        float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap", "texts")
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from poolscope.lab.papers import draw, length_parts, length_symptoms, length_tasks, proof
+from poolscope.lab.papers import draw, gradients, length_parts, length_symptoms, length_tasks, proof
 from poolscope.lab.papers.cell import Entry, Ours, Paper, Part, Row
 from poolscope.lab.papers.common import layer_means
 from poolscope.lab.papers.data_sets import BEIR, DATA_SETS
@@ -23,7 +23,14 @@ _YARN = (0.0001, 0.001, 0.01, 0.1, 1.0)
 _ALL_SETS = tuple(dict.fromkeys(name for sets in (SETS[BEIR], *SETS.values()) for name in sets))
 _ALSO_CALLED = {"E5": "E5-4K"}  # in Tables 6 and 7
 
-KINDS = {**length_symptoms.KINDS, **length_tasks.KINDS, **length_parts.KINDS, **proof.KINDS, "layers": layer_means}
+KINDS = {
+    **length_symptoms.KINDS,
+    **length_tasks.KINDS,
+    **length_parts.KINDS,
+    **proof.KINDS,
+    **gradients.KINDS,
+    "layers": layer_means,
+}
 
 
 # -- beside what is printed -----------------------------------------------------------------------------------------
@@ -375,6 +382,19 @@ PAPER = Paper(
             ),
         ),
         Entry(
+            "learned-temperature",
+            "A temperature learned by gradient on half of the queries, proven on the others",
+            (Part("learned temperature", NAMES, _NFCORPUS),),
+            draw=partial(
+                draw.lines,
+                x="step",
+                panels={"tau": "τ", "loss": "loss"},
+                title="Learning the temperature",
+                across="step",
+            ),
+            differs="The paper leaves it open. Contrastive loss of queries and their documents, Adam on log τ.",
+        ),
+        Entry(
             "backbone-and-child",
             "Does contrastive training cure length collapse? Slopes of the cosine, backbone beside child",
             (Part("bins", (*BACKBONES, *length_parts.PARENTS), _NFCORPUS),),
@@ -431,7 +451,7 @@ PAPER = Paper(
         Entry(
             "causal-attention",
             "Lemma 1 where tokens see only those before them",
-            (Part("low pass", LLMS, _NFCORPUS),),
+            (Part("low pass", LLMS, _NFCORPUS), Part("causal bound", LLMS, _NFCORPUS)),
             draw=partial(
                 draw.lines,
                 x="t",
@@ -439,7 +459,7 @@ PAPER = Paper(
                 title="Is causal attention a low-pass filter?",
                 across="applications t",
             ),
-            differs="The paper leaves it open. The eigenvalues of causal attention are its diagonal.",
+            differs="The paper leaves it open. The eigenvalues of causal attention are its diagonal; the bound is ours.",
         ),
         Entry(
             "lemma-1",

@@ -17,11 +17,11 @@ from poolscope.evaluation import ClassificationTask, SimilarityTask
 from poolscope.lab.capture.model import TextLayer, capture
 from poolscope.lab.capture.norms import POST, norm_layout
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
-from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.common import slope_of, texts_of
 from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.mechanism import measure_texts
-from poolscope.numbers.intervals import Estimate, mean_estimate, share_estimate
+from poolscope.numbers.intervals import mean_estimate, share_estimate
 from poolscope.numbers.learning import cluster
 from poolscope.numbers.ranking import unit_rows
 from poolscope.repairs.repair_file import Repair
@@ -116,7 +116,7 @@ def parts_by_length(material: Material) -> Outcome:
             member = bins.of == number
             where = {"part": name, "bin": label, "mean_length": float(counted[member].mean())}
             rows.append({**where, "change": mean_estimate(change[member])})
-        rows.append({"part": name, "slope": _slope(np.log2(counted), change), "mean": mean_estimate(change)})
+        rows.append({"part": name, "slope": slope_of(np.log2(counted), change), "mean": mean_estimate(change)})
     return Outcome(rows)
 
 
@@ -124,25 +124,6 @@ def _changes(layer: TextLayer, norms: float) -> tuple[float, float, float, float
     """What attention, the first sum, norms and the feed-forward part change."""
     H, Z, Y, X = (_log_ratio(getattr(layer, name)) for name in "HZYX")
     return Z - H, Y - Z, norms, X - Y - norms
-
-
-def _slope(x: Array, y: Array) -> Estimate:
-    """The slope of y over x with its interval, from texts drawn again."""
-    from poolscope.numbers.intervals import LEVEL, Interval
-
-    if np.ptp(x) == 0:
-        return Estimate(None, no_interval="all texts have one length")
-
-    def slope(rows: NDArray[np.int64]) -> Array:
-        left = x[rows] - x[rows].mean(axis=-1, keepdims=True)
-        square = (left**2).sum(axis=-1)
-        return np.asarray((left * y[rows]).sum(axis=-1) / np.where(square > 0, square, np.nan))
-
-    draws = slope(np.random.default_rng(0).integers(0, len(x), size=(2_000, len(x))))
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Estimate(
-        float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap", "texts")
-    )
 
 
 def pairs_by_length(material: Material) -> Outcome:

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.errors import ModelError
+from poolscope.errors import InputError, ModelError
 from poolscope.lab.attention_pass import score_bound, score_variances
 from poolscope.lab.capture.keys import queries_and_keys
 from poolscope.lab.capture.model import capture
 from poolscope.lab.layers.measure import layers
 from poolscope.lab.papers.cell import Kind, Material, Outcome, Row
-from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.common import slope_of, texts_of
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.numbers.intervals import mean_estimate, share_estimate
@@ -177,6 +177,49 @@ def _assumptions(material: Material) -> list[Row]:
     return [{"assumption": name, "value": mean_estimate(np.array(values))} for name, values in numbers.items()]
 
 
+def causal_bounds(n: int, variance: Array) -> tuple[float, Array]:
+    """σₐ of causal attention over n tokens: what even weights give it at least, and what scores of a variance allow.
+
+    Row i sees i tokens. Even weights 1/i make the first column 1, 1/2, … 1/n, so that σₐ² ≥ Σ 1/i² − (Σ 1/i)²/n, which
+    tends to π²/6: causal attention keeps high frequencies however long the text. From above σₐ² ≤ ‖A‖_F², and with
+    independent Gaussian scores row i adds about e^{σ²}/i, never more than 1: a sum that grows with log n. With the same
+    reasoning a row of attention that sees all adds e^{σ²}/n, and the sum does not depend on n.
+
+    >>> low, high = causal_bounds(3, np.array([0.0]))
+    >>> round(low**2, 4), (high**2).round(4).tolist()  # 1 + 1/4 + 1/9 − (11/6)²/3, and 1 + 1/2 + 1/3
+    (0.2407, [1.8333])
+    """
+    each = 1 / np.arange(1, n + 1)
+    below = float(np.sqrt((each**2).sum() - each.sum() ** 2 / n))
+    rows = np.minimum(1, np.exp(variance)[:, None] * each)
+    return below, np.asarray(np.sqrt(rows.sum(axis=1)))
+
+
+def causal_attention(material: Material) -> Outcome:
+    """σₐ of causal attention beside the bound that is derived for it, and whether it falls with the length."""
+    lengths, sigma, bounds, even = [], [], [], []
+    for A in _attention(material):
+        if np.triu(A, 1).any():
+            raise InputError(
+                f"{material.model().card.name}: its tokens see later ones, and this bound is for causal attention. "
+                f"Name a decoder."
+            )
+        n = A.shape[-1]
+        low, high = causal_bounds(n, score_variances(A))
+        lengths.append(n)
+        sigma.append(np.linalg.norm(A - A.mean(axis=1, keepdims=True), ord=2, axis=(1, 2)))
+        bounds.append(high)
+        even.append(low)
+    counted = np.array(lengths)
+    rows: list[Row] = [
+        {"tokens": n, "sigma_a": float(own.mean()), "causal_bound": float(high.mean()), "even_weights": low}
+        for n, own, high, low in zip(lengths, sigma, bounds, even, strict=True)
+    ]
+    holds = np.array([(own <= high * (1 + _ROUNDING)).mean() for own, high in zip(sigma, bounds, strict=True)])
+    slope = slope_of(np.log2(counted), np.array([own.mean() for own in sigma]))
+    return Outcome([*rows, {"holds": mean_estimate(holds), "slope": slope, "texts": len(rows)}])
+
+
 def corollary_4(material: Material) -> Outcome:
     """Eq 25: does the cosine of two texts stay above α²/√((α² + α₁²)(α² + α₂²)), and does the bound rise with length?
 
@@ -249,6 +292,7 @@ def depth_and_length(material: Material) -> Outcome:
 KINDS: dict[str, Kind] = {
     "low pass": low_pass,
     "theorem 3": theorem_3,
+    "causal bound": causal_attention,
     "corollary 4": corollary_4,
     "spectra": spectra,
     "depth and length": depth_and_length,

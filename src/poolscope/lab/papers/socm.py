@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.lab.capture.norms import norm_layout
-from poolscope.lab.papers import beyond, draw
+from poolscope.lab.papers import beyond, draw, gradients
 from poolscope.lab.papers.cell import (
     Cell,
     Entry,
@@ -221,6 +221,7 @@ KINDS = {
     "trace bound": trace_bound,
     "card": model_card,
     **beyond.KINDS,
+    **gradients.KINDS,
 }
 
 
@@ -547,6 +548,32 @@ PAPER = Paper(
                 draw.bars, x="type", y="type_socm", by=("model",), title="SOCM by task", across="type", along="SOCM"
             ),
             differs="The paper has one corpus. One data set a type of task, of those that the paper on length names.",
+        ),
+        Entry(
+            "pull",
+            "Does the contrastive loss itself ask for concentration?",
+            (Part("pull", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.dots,
+                marks={"ratio": "S/‖μ‖²", "spread": "S", "square": "‖μ‖²"},
+                by=("model", "pairs"),
+                title="Pull of the contrastive loss",
+                across="change of the logarithm per unit of loss",
+            ),
+            differs="The paper argues it (§6.2) and leaves the theory open. Pairs are halves of one text.",
+        ),
+        Entry(
+            "surrogates",
+            "Tokens of the same mean and covariance in a search by all tokens",
+            (Part("surrogates", NAMES, ("nfcorpus",)),),
+            draw=partial(
+                draw.dots,
+                marks={"ndcg": "nDCG@10"},
+                by=("model", "tokens"),
+                title="Search by MaxSim",
+                across="nDCG@10",
+            ),
+            differs="The reviews of the paper ask for it; a search by means is the same by construction.",
         ),
         Entry(
             "controls",
