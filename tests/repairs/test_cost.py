@@ -44,7 +44,11 @@ def test_every_way_has_its_row_and_its_price():
         f"mean + {way.name}" for way in result.ways if way.weight is None and way.name != "mean"
     }
     assert {"Gaussian W₂", "exact transport", "MaxSim, 8 clusters"} <= {way.name for way in result.ways}
-    assert set(result.left_out) == {"MaxSim, IDF weights", "MaxSim, rare words", "MoverScore"}  # these letters have no ids
+    assert set(result.left_out) == {
+        "MaxSim, IDF weights",
+        "MaxSim, rare words",
+        "MoverScore",
+    }  # these letters have no ids
     assert all(WEIGHTS[0] <= way.weight <= WEIGHTS[-1] for way in result.ways if way.weight is not None)
     assert PoolingCost.from_dict(result.to_dict()).rows() == result.rows()
 

@@ -303,8 +303,8 @@ def pooling_cost(
     PoolingCost
         Mean, MaxSim (also with special tokens, weighted by IDF, over rare words, of tokens in float16 and int8, of the
         candidates alone, over k clusters, spans, merged or attended groups a text), Chamfer,
-        BERTScore's F, relaxed and exact transport, word rotator's distance, MoverScore, Gaussian W₂, adaptive spans and clusters, second-order pooling; and
-        each of them blended with the mean.
+        BERTScore's F, relaxed and exact transport, word rotator's distance, MoverScore, Gaussian W₂, adaptive spans and
+        clusters, second-order pooling; and each of them blended with the mean.
 
     Examples
     --------

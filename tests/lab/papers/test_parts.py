@@ -176,8 +176,9 @@ def test_a_search_by_surrogates_keeps_the_means(encoder):
     rows = {row.get("tokens"): row for row in beyond.search_by_surrogates(material(encoder, task)).rows}
     assert rows["mean, real"]["ndcg"].value == pytest.approx(rows["mean, same mean and covariance"]["ndcg"].value)
     assert rows["real"]["ndcg"].value == pytest.approx(
-        task.evaluation(rank_scores(maxsim(*(encoder.encode(side.texts)[-1] for side in task.sides)), task.relevant))
-        .scores.mean()
+        task.evaluation(
+            rank_scores(maxsim(*(encoder.encode(side.texts)[-1] for side in task.sides)), task.relevant)
+        ).scores.mean()
     )
     clouds = encoder.encode(TEXTS[:5])[-1]
     made = beyond.surrogate_clouds(clouds, 0)

@@ -122,7 +122,8 @@ class Entry:
     """One figure or table: its cells, the numbers derived from their rows, its drawing, and its published values.
 
     `follow` gives further rows from those of all cells and their arrays, such as a correlation over models. `compare`
-    says which printed cells the rows belong beside. `differs`: what is done otherwise than in the paper.
+    says which printed cells the rows belong beside. `draw` gives None where no row has what it shows. `differs`: what
+    is done otherwise than in the paper.
     """
 
     key: str

@@ -11,6 +11,8 @@ from poolscope.show.charts import COLOURS, GREY, error_bars, style
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
+_LETTER, _KEY, _ROW = 6.5, 50, 20  # of a legend, in pixels
+_DASHES = ("solid", "dash", "dot", "dashdot")
 _SCALE = "Blues"  # the darker a cell, the more, as the papers draw it
 
 
@@ -19,7 +21,28 @@ def _values(rows: Sequence[Row], column: str) -> list[Any]:
 
 
 def _name(row: Row, by: Sequence[str]) -> str:
-    return " · ".join(str(row[column]) for column in by if row.get(column) is not None)
+    """What a line or a bar is called; a temperature is written as one."""
+    values = [(column, row[column]) for column in by if row.get(column) is not None]
+    written = [
+        f"τ = {value:g}" if column == "tau" and not isinstance(value, str) else str(value) for column, value in values
+    ]
+    return " · ".join(written)
+
+
+def _look(number: int) -> dict[str, str]:
+    """Colour and dashes of a line: where colours begin again, dashes change."""
+    return {"color": COLOURS[number % len(COLOURS)], "dash": _DASHES[number // len(COLOURS) % len(_DASHES)]}
+
+
+def _finish(figure: Any, *, title: str, width: int, names: Sequence[str] = (), height: int = _HEIGHT) -> Any:
+    """One look, and room for the legend: its rows push the panels down, and do not squeeze them."""
+    letters = max((len(name) for name in names), default=0)
+    rows = -(-len(names) // max(1, int((width - _SIDES) // (_LETTER * letters + _KEY))))
+    more = _ROW * max(rows - 1, 0)
+    style(figure, title=title, width=width, height=height + more)
+    figure.update_layout(margin={"t": figure.layout.margin.t + more})
+    figure.update_yaxes(exponentformat="power")
+    return figure
 
 
 def _panels(titles: Sequence[str], *, rows: int = 1, **looks: Any) -> Any:
@@ -43,9 +66,12 @@ def lines(
     go = require("plotly.graph_objects", "report")
     shown = {name: words for name, words in panels.items() if any(row.get(name) is not None for row in rows)} or panels
     figure = _panels(list(shown.values()))
-    names = list(dict.fromkeys(_name(row, by) for row in rows if row.get(x) is not None))
+    drawn = [row for row in rows if row.get(x) is not None and any(row.get(name) is not None for name in shown)]
+    if not drawn:
+        return None
+    names = list(dict.fromkeys(_name(row, by) for row in drawn))
     for number, name in enumerate(names):
-        own = [row for row in rows if row.get(x) is not None and _name(row, by) == name]
+        own = [row for row in drawn if _name(row, by) == name]
         for column, quantity in enumerate(shown, 1):
             known = [row for row in own if row.get(quantity) is not None]
             trace = go.Scatter(
@@ -56,10 +82,10 @@ def lines(
                 name=name,
                 legendgroup=name,
                 showlegend=column == 1,
-                line={"color": COLOURS[number % len(COLOURS)]},
+                line=_look(number),
             )
             figure.add_trace(trace, 1, column)
-    style(figure, title=title, width=_PANEL * len(shown) + _SIDES, height=_HEIGHT)
+    _finish(figure, title=title, width=_PANEL * len(shown) + _SIDES, names=names)
     figure.update_xaxes(title_text=across)
     if level is not None:
         figure.add_hline(y=level, line={"color": GREY, "width": 1, "dash": "dot"})
@@ -79,7 +105,9 @@ def by_panel(
 ) -> Any:
     """A panel a model, a line a quantity (and what `by` names), on axes that the panels share; bars for intervals."""
     go = require("plotly.graph_objects", "report")
-    known = [row for row in rows if row.get(x) is not None]
+    known = [row for row in rows if row.get(x) is not None and any(row.get(name) is not None for name in lines)]
+    if not known:
+        return None
     models = _values(known, "model") or [""]
     figure = _panels([str(model) for model in models], shared_yaxes=True)
     places: dict[str, int] = {}
@@ -98,10 +126,10 @@ def by_panel(
                     name=name,
                     legendgroup=name,
                     showlegend=not any(name == drawn.name for drawn in figure.data),
-                    line={"color": COLOURS[number % len(COLOURS)]},
+                    line=_look(number),
                 )
                 figure.add_trace(trace, 1, column)
-    style(figure, title=title, width=_PANEL * len(models) + _SIDES + 100, height=_HEIGHT)
+    _finish(figure, title=title, width=_PANEL * len(models) + _SIDES + 100, names=list(places))
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
     if level is not None:
@@ -122,9 +150,11 @@ def heat(
     words: str = "",
     downwards: bool = False,
 ) -> Any:
-    """A map of one number over two others, a panel a model where `panel` names a column; the first row on top or not."""
+    """A map of one number over two others, a panel a value of `panel`; `downwards`: the first row on top."""
     go = require("plotly.graph_objects", "report")
     known = [row for row in rows if row.get(value) is not None]
+    if not known:
+        return None
     panels = _values(known, panel) if panel else [""]
     figure = _panels([str(name) for name in panels])
     for number, name in enumerate(panels, 1):
@@ -154,7 +184,9 @@ def dots(
 ) -> Any:
     """A line a model: numbers side by side, such as ours with its interval and the printed one."""
     go = require("plotly.graph_objects", "report")
-    rows = [row for row in rows if _name(row, by)]
+    rows = [row for row in rows if _name(row, by) and any(row.get(column) is not None for column in marks)]
+    if not rows:
+        return None
     names = list(dict.fromkeys(_name(row, by) for row in rows))
     figure = go.Figure()
     for number, (column, words) in enumerate(marks.items()):
@@ -169,7 +201,7 @@ def dots(
                 marker={"size": 9, "symbol": _MARKS[number] + "-open" * (number > 0), "color": COLOURS[number]},
             )
         )
-    style(figure, title=title, width=760, height=_LINE * len(names) + 190)
+    _finish(figure, title=title, width=760, names=list(marks.values()), height=_LINE * len(names) + 190)
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(categoryorder="array", categoryarray=names[::-1], automargin=True)
     return figure
@@ -185,20 +217,27 @@ def points(
     along: str,
     panel: str = "model",
     by: str | None = None,
-    size: float = 4,
+    colour: str | None = None,
+    size: float = 5,
+    logarithmic: bool = False,
 ) -> Any:
-    """Points in a panel a model, coloured by a name."""
+    """Points in a panel a model, a mark a name of `by`, and a colour a name of `colour`, which is `by` without it."""
     go = require("plotly.graph_objects", "report")
     known = [row for row in rows if row.get(x) is not None and row.get(y) is not None]
+    if not known:
+        return None
     panels = _values(known, panel) or [""]
     figure = _panels([str(name) for name in panels])
+    everywhere, tints = (_values(known, column) if column else [None] for column in (by, colour or by))
     for number, name in enumerate(panels, 1):
         own = [row for row in known if row.get(panel) == name or name == ""]
-        groups = _values(own, by) if by else [None]
-        for group_number, group in enumerate(groups):
+        groups = [group for group in everywhere if by is None or any(row[by] == group for row in own)]
+        for group in groups:
             members = [row for row in own if by is None or row[by] == group]
+            place, tint = everywhere.index(group), tints.index(members[0][colour] if colour else group)
             look: dict[str, Any] = {"size": [row.get("size", size) for row in members]}
-            look |= {"color": COLOURS[group_number % len(COLOURS)], "symbol": _MARKS[group_number % len(_MARKS)]}
+            mark = _MARKS[place % len(_MARKS)] + "-open" * (place > 0 and colour is None)  # what lies below is seen
+            look |= {"color": COLOURS[tint % len(COLOURS)], "symbol": mark}
             trace = go.Scatter(
                 x=[row[x] for row in members],
                 y=[row[y] for row in members],
@@ -207,10 +246,13 @@ def points(
                 marker=look,
                 name=str(group or ""),
                 legendgroup=str(group),
-                showlegend=by is not None and number == 1,
+                showlegend=by is not None and not any(drawn.legendgroup == str(group) for drawn in figure.data),
             )
             figure.add_trace(trace, 1, number)
-    style(figure, title=title, width=_PANEL * len(panels) + _SIDES + 100, height=_HEIGHT)
+    names = [str(group) for group in everywhere if by is not None]
+    _finish(figure, title=title, width=_PANEL * len(panels) + _SIDES + 100, names=names)
+    if logarithmic:
+        figure.update_yaxes(type="log")
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
     return figure
@@ -230,6 +272,8 @@ def bars(
     """Bars side by side, a colour for what `by` names, with their intervals; a panel a model where `panel` says so."""
     go = require("plotly.graph_objects", "report")
     known = [row for row in rows if row.get(y) is not None]
+    if not known:
+        return None
     panels = _values(known, panel) if panel else [""]
     figure = _panels([str(name) for name in panels])
     names = list(dict.fromkeys(_name(row, by) for row in known))
@@ -246,7 +290,7 @@ def bars(
                 marker_color=COLOURS[number % len(COLOURS)],
             )
             figure.add_trace(trace, 1, column)
-    style(figure, title=title, width=_PANEL * len(panels) + _SIDES + 200, height=_HEIGHT)
+    _finish(figure, title=title, width=_PANEL * len(panels) + _SIDES + 200, names=names)
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
     return figure

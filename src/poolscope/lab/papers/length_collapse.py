@@ -85,7 +85,7 @@ def _by_length(
     key: str, title: str, column: str, models: tuple[str, ...], settings: Any = _GRID, along: str = "mean cosine"
 ) -> Entry:
     part = Part("bins", models, _NFCORPUS, settings)
-    where: dict[str, Any] = {"x": "mean_length", "across": "tokens", "by": ("tau",), "lines": {column: "τ ="}}
+    where: dict[str, Any] = {"x": "mean_length", "across": "tokens", "by": ("tau",), "lines": {column: ""}}
     return Entry(
         key,
         title,
@@ -102,7 +102,24 @@ def _frequency(key: str, models: tuple[str, ...]) -> Entry:
         key,
         title,
         (Part("layers", models, _NFCORPUS),),
-        draw=partial(draw.by_panel, x="layer", lines=lines, title=title, across="layer", along="log", level=0.0),
+        draw=partial(
+            draw.by_panel, x="layer", lines=lines, title=title, across="layer", along="log of the change", level=0.0
+        ),
+    )
+
+
+def _draw_versions(rows: Sequence[Row]) -> Any:
+    """Texts on two axes; of one model the legend says how long each version is, L, and how far out, D."""
+    called: dict[Any, str] = {}
+    if len({row.get("model") for row in rows}) == 1:
+        for row in rows:
+            if row.get("length") is not None:
+                called[row["version"]] = (
+                    f"{row['version']}, L = {row['length']:.0f}, D = {row['distance_to_origin']:.2f}"
+                )
+    named = [{**row, "version": called.get(row.get("version"), row.get("version"))} for row in rows]
+    return draw.points(
+        named, x="x", y="y", by="version", title="Three versions of a text", across="axis 1", along="axis 2"
     )
 
 
@@ -202,15 +219,7 @@ PAPER = Paper(
             "figure-1b",
             "Texts whole and shortened, on two axes",
             (Part("versions", ("BGE",), _NFCORPUS),),
-            draw=partial(
-                draw.points,
-                x="x",
-                y="y",
-                by="version",
-                title="Three versions of a text",
-                across="axis 1",
-                along="axis 2",
-            ),
+            draw=_draw_versions,
             differs="Shortened by rule where no language model was named (--rewriter MODEL@URL).",
         ),
         _by_length("figure-1c", "Mean pairwise cosine by length and τ", "cosine", ("BGE",)),
@@ -306,11 +315,11 @@ PAPER = Paper(
             "Mean rank of relevant documents among the longest fifth, by τ",
             (Part("ranks", NAMES, ("nfcorpus", "scifact"), _GRID),),
             compare=_ranks_beside,
-            draw=partial(
-                draw.bars,
+            draw=lambda rows: draw.bars(
+                [row for row in rows if row.get("group") == "longest fifth"],
                 x="model",
                 y="rank",
-                by=("group", "tau"),
+                by=("tau",),
                 panel="data",
                 title="Mean rank of long documents",
                 across="model",
@@ -413,12 +422,13 @@ PAPER = Paper(
             "What each part of a layer does to high frequencies, by length",
             (Part("parts", NAMES, _NFCORPUS),),
             draw=partial(
-                draw.lines,
+                draw.by_panel,
                 x="mean_length",
-                panels={"change": "log change of ‖HC‖/‖DC‖"},
-                by=("model", "part"),
+                lines={"change": ""},
+                by=("part",),
                 title="Parts of a layer by length",
                 across="tokens",
+                along="log change of ‖HC‖/‖DC‖",
                 level=0.0,
             ),
         ),
@@ -459,7 +469,7 @@ PAPER = Paper(
                 title="Is causal attention a low-pass filter?",
                 across="applications t",
             ),
-            differs="The paper leaves it open. The eigenvalues of causal attention are its diagonal; the bound is ours.",
+            differs="The paper leaves it open. Eigenvalues of causal attention are its diagonal. The bound is ours.",
         ),
         Entry(
             "lemma-1",
@@ -505,12 +515,13 @@ PAPER = Paper(
             "Energy of the tokens by layer and frequency",
             (Part("spectra", NAMES, _NFCORPUS),),
             draw=partial(
-                draw.lines,
+                draw.by_panel,
                 x="layer",
-                panels={"share": "share of the energy"},
-                by=("model", "band"),
+                lines={"share": ""},
+                by=("band",),
                 title="Beyond the constant part",
                 across="layer",
+                along="share of the energy",
             ),
         ),
         Entry(

@@ -299,6 +299,8 @@ class Runner:
         note = ""
         try:
             figure = entry.draw(rows)
+            if figure is None:  # no row has what it shows
+                return "", ""
             if self.pictures:
                 try:
                     self.folder.write(f"{entry.key}/figure.svg", figure_bytes(figure, "figure.svg"))

@@ -127,6 +127,7 @@ def example_pair(material: Material) -> Outcome:
                 "x": float(x),
                 "y": float(y),
                 "of": f"text {number}" + " mean" * (k == len(part)),
+                "text_number": number,
                 "size": 5 + 9 * (k == len(part)),
             }
             for k, (x, y) in enumerate(places)
@@ -138,11 +139,12 @@ def equal_means(material: Material) -> Outcome:
     """Two clouds with one mean and different covariances: what mean pooling cannot tell apart."""
     random = np.random.default_rng(material.seed)
     rows: list[Row] = []
-    for name, widths in (("text 1", (0.5, 0.06)), ("text 2", (0.06, 0.5))):
+    for number, widths in ((1, (0.5, 0.06)), (2, (0.06, 0.5))):
         cloud = random.normal(size=(40, 2)) * widths
         cloud += np.array([1.0, 1.0]) - cloud.mean(axis=0)
-        rows += [{"model": "illustration", "x": x, "y": y, "of": name, "size": 5} for x, y in cloud.tolist()]
-        rows.append({"model": "illustration", "x": 1.0, "y": 1.0, "of": f"{name} mean", "size": 14})
+        own = {"model": "illustration", "of": f"text {number}", "text_number": number, "size": 5}
+        rows += [{**own, "x": x, "y": y} for x, y in cloud.tolist()]
+        rows.append({**own, "x": 1.0, "y": 1.0, "of": f"text {number} mean", "size": 14})
     return Outcome(rows)
 
 
@@ -330,8 +332,7 @@ _COSINE = {"cosine": "1/n² Σ cos(xⱼ, xₖ)"}
 def _two_models(number: int, models: tuple[str, str], panels: Mapping[str, str], what: str) -> Entry:
     title = f"{what}: {models[0]} and {models[1]}"
     part = Part("layers", models, ("wiki",))
-    lines = partial(draw.lines, x="layer", panels=panels, title=title, across="layer")
-    return Entry(f"figure-{number}", title, (part,), draw=lines)
+    return Entry(f"figure-{number}", title, (part,), draw=partial(_draw_layers, panels, what))
 
 
 def _table(number: int, data: str, title: str) -> Entry:
@@ -371,6 +372,7 @@ PAPER = Paper(
                 x="x",
                 y="y",
                 by="of",
+                colour="text_number",
                 title="Tokens and means",
                 across="axis 1",
                 along="axis 2 (not centred)",
@@ -537,6 +539,7 @@ PAPER = Paper(
                 title="Seconds of a linear programme",
                 across="tokens of a text",
                 along="seconds a pair",
+                logarithmic=True,
             ),
         ),
         Entry(
