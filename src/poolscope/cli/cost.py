@@ -42,7 +42,7 @@ def cost(
     id_column: arguments.IdColumn = None,
     limit: Annotated[int | None, option("N", "Draw N of the queries (0: all).", min=0)] = None,
     seed: arguments.Seed = 0,
-    candidates: Annotated[int, option("N", "Texts that exact transport and Gaussian W₂ re-order.", min=1)] = 50,
+    candidates: Annotated[int, option("N", "Texts that transports and Gaussian W₂ re-order.", min=1)] = 50,
     stop_words: Annotated[Path | None, option("FILE", "Words that MaxSim leaves out, one a line.")] = None,
     pairs: Annotated[
         bool, switch("Rule-made sentences instead: is one changed word told from a paraphrase?", "--pairs")

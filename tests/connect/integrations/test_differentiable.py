@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 
 from cloud_data import random_cloud
 from poolscope.connect.integrations.regularizer import batch_socm, nuclear_norm
@@ -194,3 +195,40 @@ def test_what_has_no_slope_is_refused():
         batch_socm(tokens, mask, pairs=torch.tensor([[0, 2]]))
     with pytest.raises(InputError, match="whole numbers"):
         batch_socm(tokens, mask, pairs=torch.tensor([[0.0, 1.0]]))
+
+
+# -- other tokens than those of texts ---------------------------------------------------------------------------------
+
+
+def patches_of_images():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    model = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **sizes), add_pooling_layer=False)
+    return model, {"pixel_values": torch.rand(4, 3, 16, 16)}
+
+
+def frames_of_sound():
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    more = {"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "vocab_size": 60}
+    config = transformers.WhisperConfig(max_source_positions=20, num_mel_bins=8, pad_token_id=0, **sizes, **more)
+    return transformers.WhisperModel(config).encoder, {"input_features": torch.rand(4, 8, 40)}
+
+
+@pytest.mark.parametrize("make", [patches_of_images, frames_of_sound])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_vision_and_speech_are_trained_with_it(make, sign):
+    torch.manual_seed(0)
+    model, inputs = make()
+    model.double().eval()  # what untrained models give is nearly alike
+    inputs = {name: values.double() for name, values in inputs.items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    course = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        tokens = model(**inputs).last_hidden_state
+        values = [
+            socm_pair(tokens[i].detach().numpy(), tokens[j].detach().numpy()).socm for i in range(4) for j in range(i)
+        ]
+        course.append(np.mean(values))
+        (sign * batch_socm(tokens).socm.mean()).backward()
+        optimizer.step()
+    assert sign * (course[-1] - course[0]) < 0

@@ -230,7 +230,7 @@ PAPER = Paper(
             "Ranks of the longest and the shortest tenth of relevant documents",
             (Part("ranks", ("BGE",), _NFCORPUS, ({"tau": 1.0},)),),
             draw=lambda rows: draw.bars(
-                [row for row in rows if str(row["group"]).endswith("tenth")],
+                [row for row in rows if str(row.get("group")).endswith("tenth")],
                 x="place",
                 y="count",
                 by=("group",),
@@ -529,7 +529,7 @@ PAPER = Paper(
             "Concentration by layer and by length",
             (Part("depth and length", NAMES, _NFCORPUS),),
             draw=lambda rows: draw.heat(
-                [row for row in rows if row["quantity"] == "cosine"],
+                [row for row in rows if row.get("quantity") == "cosine"],
                 x="layer",
                 y="bin",
                 value="value",

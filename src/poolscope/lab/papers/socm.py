@@ -332,7 +332,8 @@ _COSINE = {"cosine": "1/n² Σ cos(xⱼ, xₖ)"}
 def _two_models(number: int, models: tuple[str, str], panels: Mapping[str, str], what: str) -> Entry:
     title = f"{what}: {models[0]} and {models[1]}"
     part = Part("layers", models, ("wiki",))
-    return Entry(f"figure-{number}", title, (part,), draw=partial(_draw_layers, panels, what))
+    lines = partial(draw.lines, x="layer", panels=panels, title=what, across="layer")
+    return Entry(f"figure-{number}", title, (part,), draw=lines)
 
 
 def _table(number: int, data: str, title: str) -> Entry:
