@@ -69,9 +69,9 @@ def _watched_norms(encoder: TokenEncoder) -> Iterator[_Calls]:
 
     def hook(name: str) -> Any:
         def keep(module: Any, given: Any, gave: Any) -> None:
-            kept = calls.seen[name]
-            kept.append((given[0].detach(), gave.detach()))
-            del kept[: -len(modules[name])]
+            passes = calls.seen[name]
+            passes.append((given[0].detach(), gave.detach()))
+            del passes[: -len(modules[name])]
 
         return keep
 

@@ -86,7 +86,7 @@ def labels_at(material: Material) -> Outcome:
     if task.trained is not None:
         return Outcome(_of_test_set(task, measured, edges))
     inside = _within(measured.lengths, edges)
-    labels = [label for label, kept in zip(task.labels, inside, strict=True) if kept]
+    labels = [label for label, usable in zip(task.labels, inside, strict=True) if usable]
     own = measured.take(inside)
     by_length = labels_by_length(own.vectors, own.lengths, labels, bins=edges, seed=material.seed)
     rows = [
