@@ -191,7 +191,7 @@ $(VENV)-lowest/.ready: $(SETUP) constraints-lowest.txt
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt torch==2.13.0
 	$(VENV)-lowest/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-lowest.txt \
 	  --editable '.[train,onnx,gguf,static,images,hub,repairs,mteb,report,transport,mcp,ray,defaults]' \
-	  hatchling haystack-ai hypothesis langchain-core llama-index-core model2vec mpmath onnx pandas polars pytest pytest-xdist
+	  hatchling haystack-ai hypothesis ipykernel langchain-core llama-index-core model2vec mpmath onnx pandas polars pytest pytest-xdist
 	touch $@
 
 $(VENV)-infinity/.ready:
