@@ -325,7 +325,7 @@ class Runner:
 
     def _write_csv(self, name: str, rows: Sequence[Row]) -> None:
         columns = dict.fromkeys(name for row in rows for name in row)
-        table = pa.table({name: pa.array([row.get(name) for row in rows], _type(rows, name)) for name in columns})
+        table = pa.table({name: _column(rows, name) for name in columns})
         with self.folder.file(name) as stream:
             write_csv(table, stream)
 
@@ -398,12 +398,15 @@ def _fingerprint(source: str | None) -> list[Any]:
     return [source, sum(stat.st_size for stat in stats), max((stat.st_mtime_ns for stat in stats), default=0)]
 
 
-def _type(rows: Sequence[Row], name: str) -> pa.DataType | None:
-    """Words where a column holds more than one type, or a list."""
-    kinds = {type(row[name]) for row in rows if row.get(name) is not None}
+def _column(rows: Sequence[Row], name: str) -> pa.Array:
+    """A column: words where it holds more than one type, or a list."""
+    values = [row.get(name) for row in rows]
+    kinds = {type(value) for value in values if value is not None}
     if kinds <= {int, float}:
-        return pa.float64() if float in kinds else None
-    return None if len(kinds) == 1 and not kinds & {list, dict} else pa.string()
+        return pa.array(values, pa.float64() if float in kinds else None)
+    if len(kinds) == 1 and not kinds & {list, dict}:
+        return pa.array(values)
+    return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def _readme(paper: Paper, written: Sequence[Row]) -> str:
