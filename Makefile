@@ -31,6 +31,7 @@ OWN = --models all-MiniLM-L6-v2=builtin:minilm --models gte-small=$(MODELS)/gte-
 papers: models  ## the papers with the models at hand, into papers-output
 	test -d $(TINY)/contrastive || $(BIN)/python examples/train_tiny_bert.py --output $(TINY)
 	$(BIN)/poolscope lab paper socm $(OWN) --texts wiki=builtin:docstrings -o papers-output/socm
+	$(BIN)/poolscope lab paper socm $(OWN) --texts wiki=builtin:manuals --table 1 --part claims -o papers-output/socm-manuals
 	$(BIN)/poolscope lab paper length-collapse $(OWN) --texts nfcorpus=builtin:manuals -o papers-output/length-collapse
 	$(BIN)/poolscope lab paper norm-variance $(OWN) --texts bookcorpus=builtin:docstrings -o papers-output/norm-variance
 
