@@ -108,7 +108,7 @@ class TokenWays:
 
     def left_out(self) -> dict[str, str]:
         """Ways that could not be tried, and why."""
-        missing = {}
+        missing: dict[str, str] = {}
         if importlib.util.find_spec("ot") is None:
             needs_pot = ("exact transport", ROTATOR, "MoverScore")
             missing |= dict.fromkeys(needs_pot, "needs POT: pip install 'poolscope[transport]'")

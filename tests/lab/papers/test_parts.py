@@ -89,6 +89,30 @@ def test_norms_and_the_feed_forward_part_are_told_apart(family, tmp_path):
         assert found["feed-forward"] == pytest.approx(np.mean(fed), abs=1e-5)
 
 
+def test_slopes_within_beginnings_of_the_same_texts(encoder):
+    texts = [" ".join(RANDOM.choice(WORDS, size=170)) for _ in range(3)]
+    rows = length_parts.parts_of_cut_texts(material(encoder, read_texts([*texts, *TEXTS]))).rows
+    assert {row["texts"] for row in rows} == {3}
+    slopes = []
+    for text in texts:
+        course = []
+        for words in (20, 40, 80, 160):
+            (batch,) = capture(encoder, [" ".join(text.split()[:words])])
+            (own,) = batch.texts()
+            course.append(
+                (np.log2(len(own.layers[0].H)), np.mean([log_ratio(x.Z) - log_ratio(x.H) for x in own.layers]))
+            )
+        slopes.append(np.polyfit(*np.array(course).T, 1)[0])
+    assert rows[0]["part"] == "attention"
+    assert rows[0]["cut_slope"].value_or_raise == pytest.approx(np.mean(slopes), abs=1e-5)
+
+
+def log_ratio(tokens):
+    tokens = np.asarray(tokens, dtype=np.float64)
+    mean = tokens.mean(axis=0)
+    return np.log(np.linalg.norm(tokens - mean) / (np.sqrt(len(tokens)) * np.linalg.norm(mean)))
+
+
 def test_pairs_by_length(encoder):
     gold = np.linspace(0, 5, 20)
     task = SimilarityTask(TEXTS[:20], TEXTS[20:], gold)

@@ -19,7 +19,7 @@ from poolscope.lab.papers.sources import Places
 from tiny_models import WORDS, save_model
 
 RANDOM = np.random.default_rng(2)
-TEXTS = [" ".join(RANDOM.choice(WORDS, size=length)) for length in RANDOM.integers(8, 25, size=40)]
+TEXTS = [" ".join(RANDOM.choice(WORDS, size=length)) for length in (*RANDOM.integers(8, 25, size=38), 160, 170)]
 SHORT = [" ".join(text.split()[:4]) for text in TEXTS]
 LABELS = [str(k % 2) for k in range(40)]
 DECODERS = {"causal bound"}  # what asks for attention that does not see later tokens

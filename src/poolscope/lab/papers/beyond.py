@@ -257,7 +257,7 @@ def search_by_surrogates(material: Material) -> Outcome:
         raise InputError("this measurement needs queries and documents. Name a data set of that form.")
     queries, documents = (material.model().encode(side.texts)[-1] for side in task.sides)
     sides = {"real": documents, "same mean and covariance": surrogate_clouds(documents, material.seed)}
-    tables = {name: maxsim(queries, own).astype(np.float64) for name, own in sides.items()}
+    tables: dict[str, NDArray[Any]] = {name: maxsim(queries, own) for name, own in sides.items()}
     for name, own in sides.items():
         units = [unit_rows(MeanPooling().transform(each), "vectors") for each in (queries, own)]
         tables[f"mean, {name}"] = units[0] @ units[1].T

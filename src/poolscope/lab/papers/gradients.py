@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -115,9 +115,9 @@ def pull(encoder: TokenEncoder, texts: Sequence[str], *, shift: int = 0) -> Pull
 
         along = gradient(loss, weights)
         numbers = (spread.log() - square.log(), spread.log(), square.log())
-        changes = [-float(gradient(number.mean(), weights) @ along / (along @ along)) for number in numbers]
+        ratio, away, long = (-float(gradient(number.mean(), weights) @ along / (along @ along)) for number in numbers)
         straight, own = gradient(loss, [tokens]), gradient(spread.log().mean(), [tokens])
-        return Pull(*changes, direct=-float(own @ straight / (straight @ straight)))
+        return Pull(ratio, away, long, direct=-float(own @ straight / (straight @ straight)))
 
 
 def halves(texts: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -187,7 +187,7 @@ def learned_temperature(material: Material) -> Outcome:
     if not isinstance(task, RetrievalTask):
         raise InputError("this measurement needs queries and documents. Name a data set of that form.")
     model = material.model()
-    learn, prove = halve(task, seed=material.seed)
+    learn, prove = (cast(RetrievalTask, half) for half in halve(task, seed=material.seed))
     _, first = np.unique(learn.relevant[:, 0], return_index=True)
     pairs = learn.relevant[first]
     course = learn_temperature(

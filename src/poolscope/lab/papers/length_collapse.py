@@ -420,7 +420,7 @@ PAPER = Paper(
         Entry(
             "parts-and-length",
             "What each part of a layer does to high frequencies, by length",
-            (Part("parts", NAMES, _NFCORPUS),),
+            (Part("parts", NAMES, _NFCORPUS), Part("cut parts", NAMES, _NFCORPUS)),
             draw=partial(
                 draw.by_panel,
                 x="mean_length",

@@ -29,6 +29,7 @@ from poolscope.repairs.repair_file import Repair
 Array = NDArray[np.float64]
 PARENTS = {model.name: model.parent for model in (*LENGTH_BACKBONES, *LENGTH_MODELS) if model.parent is not None}
 _TEXTS = 64  # texts that are captured
+_CUTS, _CUT_TEXTS = (20, 40, 80, 160), 12  # words of the beginnings of as many texts
 PARTS = ("attention", "residual", "norms", "feed-forward")
 
 
@@ -94,30 +95,49 @@ def parts_by_length(material: Material) -> Outcome:
     length. `slope` is the change with twice as many tokens, by least squares over texts. The feed-forward part comes
     with the sum that adds it; norms are those on the main path, which a pre-norm model has none of.
     """
-    changes: dict[str, list[float]] = {name: [] for name in PARTS}
-    lengths = []
-    encoder = material.model()
-    with _watched_norms(encoder) as norms:
-        for batch in capture(encoder, texts_of(material).texts[:_TEXTS]):
-            for row, text in enumerate(batch.texts()):
-                n = len(text.layers[0].H)
-                if n < 2:
-                    continue
-                lengths.append(n)
-                by_layer = [_changes(layer, norms.change(layer.number, row, n)) for layer in text.layers]
-                for name, own in zip(PARTS, np.mean(by_layer, axis=0).tolist(), strict=True):
-                    changes[name].append(own)
-    counted = np.array(lengths)
+    _, counted, changes = _part_changes(material.model(), texts_of(material).texts[:_TEXTS])
     bins = length_bins(counted, min_texts=8)
     rows: list[Row] = []
-    for name, values in changes.items():
-        change = np.array(values)
+    for name, change in zip(PARTS, changes.T, strict=True):
         for number, label in enumerate(bins.labels):
             member = bins.of == number
             where = {"part": name, "bin": label, "mean_length": float(counted[member].mean())}
             rows.append({**where, "change": mean_estimate(change[member])})
         rows.append({"part": name, "slope": slope_of(np.log2(counted), change), "mean": mean_estimate(change)})
     return Outcome(rows)
+
+
+def parts_of_cut_texts(material: Material) -> Outcome:
+    """The same for beginnings of the same texts, so that nothing but the length differs; `slope` within each text."""
+    texts = [text for text in texts_of(material).texts if len(text.split()) >= _CUTS[-1]][:_CUT_TEXTS]
+    if not texts:
+        raise InputError(f"this measurement needs texts of {_CUTS[-1]} words or more. Name longer texts.")
+    cuts = [_part_changes(material.model(), [" ".join(text.split()[:words]) for text in texts]) for words in _CUTS]
+    logs = np.log2(np.stack([counted[np.argsort(places)] for places, counted, _ in cuts]))
+    changes = np.stack([change[np.argsort(places)] for places, _, change in cuts])  # cuts × texts × parts
+    away = (logs - logs.mean(axis=0))[..., None]
+    slopes = (away * changes).sum(axis=0) / (away**2).sum(axis=0)
+    return Outcome(
+        [
+            {"part": name, "cut_slope": mean_estimate(own), "texts": len(own)}
+            for name, own in zip(PARTS, slopes.T, strict=True)
+        ]
+    )
+
+
+def _part_changes(encoder: TokenEncoder, texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64], Array]:
+    """Places of the texts, their tokens, and the change by each part (texts × parts), means over layers."""
+    places, lengths, changes = [], [], []
+    with _watched_norms(encoder) as norms:
+        for batch in capture(encoder, texts):
+            for row, text in enumerate(batch.texts()):
+                n = len(text.layers[0].H)
+                if n > 1:
+                    by_layer = [_changes(layer, norms.change(layer.number, row, n)) for layer in text.layers]
+                    places.append(text.position)
+                    lengths.append(n)
+                    changes.append(np.mean(by_layer, axis=0))
+    return np.array(places), np.array(lengths), np.array(changes)
 
 
 def _changes(layer: TextLayer, norms: float) -> tuple[float, float, float, float]:
@@ -211,6 +231,7 @@ def child_minus_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) 
 
 KINDS: dict[str, Kind] = {
     "parts": parts_by_length,
+    "cut parts": parts_of_cut_texts,
     "pairs by length": pairs_by_length,
     "pull": pull_of_long_texts,
 }
