@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+inside = False  # is this a process in which foreign models are opened first?
+
 OPEN_FILES = 256
 _LARGEST_FILE = 2**24  # bytes of a file that is written where nothing has to be
 

@@ -5,8 +5,10 @@ a GGUF file, an ONNX graph) go to a second process, which does with them what th
 confined (`confinement.py`). What does not come back in time, or in memory, is refused in one line that says which
 limit it was; what comes back is loaded here, if the files are still the same.
 
-The second process is a server that has imported torch while this process did; for each model it forks, so no model
-meets what another one left. Where no process can be forked safely (macOS, Windows), a server opens one model and ends.
+The second process is a server, which forks for each model, so no model meets there what another one left. It is a copy
+of this process, made once torch is imported and before a model is loaded, so that nothing is imported twice
+(`copied.py`). Where other threads run in this process, it is a new one, which imports torch while this process does.
+Where no process can be forked safely (macOS, Windows), a server opens one model and ends.
 A model that came through is not opened again while it and the installation stay as they are (`opened.py`).
 """
 
@@ -16,8 +18,6 @@ import atexit
 import json
 import os
 import queue
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -29,9 +29,12 @@ from pathlib import Path
 from typing import Any
 
 from poolscope import errors
+from poolscope.encoders import confinement
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.confinement import Limits
+from poolscope.encoders.copied import Copy, can_be_copied, copy_at
 from poolscope.encoders.opened import MOST_FILES, name_of_note, note, noted
+from poolscope.encoders.rehearsal import ending, environment, import_before, serve
 from poolscope.errors import ModelError, PoolscopeError
 
 FACTOR = "POOLSCOPE_OPENING_LIMITS"  # the variable of the environment that raises all limits
@@ -39,7 +42,6 @@ SECONDS = 20.0  # of processor time, whatever the size
 MEMORY = 4 * 2**30  # bytes, whatever the size
 START = 120.0  # seconds that the server may take to import what it needs
 _PATIENCE = 10  # wall time for each second of processor time: other programs work too
-_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|^PG|^AWS_", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,6 @@ def stamp(path: Path) -> dict[str, tuple[Any, ...]]:
 # -- one opening ------------------------------------------------------------------------------------------------------
 
 _opened: dict[str, dict[str, Any]] = {}  # the facts of what was opened in this process, by request and stamp
-_inside = False  # is this the process in which foreign models are opened first?
 
 
 @dataclass
@@ -157,7 +158,7 @@ def opening(
     `foreign` is False for files whose digests are known. `output` is a folder that the other process may write to.
     """
     options = options or EncoderOptions()
-    if _inside or not foreign:
+    if confinement.inside or not foreign:
         yield Opening(name, path)
         return
     files = stamp(path)
@@ -239,22 +240,34 @@ _server: _Server | None = None
 class _Server:
     """The other process, and the thread that reads its answers."""
 
-    def __init__(self) -> None:
-        paths = [str(Path(place).absolute()) for place in sys.path]
-        code = f"import sys; sys.path[:] = {paths!r}; from poolscope.encoders.rehearsal import serve; serve()"
-        without_secrets = {name: value for name, value in os.environ.items() if not _SECRET.search(name)}
-        single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1")
-        offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONDONTWRITEBYTECODE": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-W", "ignore", "-c", code],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**without_secrets, **single, **offline},
-        )
+    def __init__(self, process: subprocess.Popen[bytes] | Copy, *, copied_for: str | None = None) -> None:
+        self.process, self.copied_for = process, copied_for
         self.owner = os.getpid()
         self._lines: queue.Queue[bytes] = queue.Queue()
         threading.Thread(target=self._read, name="poolscope-opening", daemon=True).start()
+
+    @classmethod
+    def copied(cls, request: Mapping[str, Any]) -> _Server | None:
+        """A copy of this process, which imports what it needs anyway; None where no copy can be had."""
+        if not can_be_copied():
+            return None
+        import_before(request)
+        copy = copy_at(serve)
+        return None if copy is None else cls(copy, copied_for=request["kind"])
+
+    @classmethod
+    def begun(cls) -> _Server:
+        """A new process, which imports all by itself."""
+        paths = [str(Path(place).absolute()) for place in sys.path]
+        begin = "from poolscope.encoders.rehearsal import serve_as_program; serve_as_program()"
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-W", "ignore", "-c", f"import sys; sys.path[:] = {paths!r}; {begin}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+        )
+        return cls(process)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -278,7 +291,7 @@ class _Server:
         if not line:
             status = self.process.wait()
             stop()
-            return {"died": _ended(status)}
+            return {"died": ending(status)}
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -300,9 +313,13 @@ def _ask(request: Mapping[str, Any]) -> _Server:
     """Send a request to the server, which is started if there is none, or none any more."""
     global _server
     for _ in range(2):
-        if _server is None or not _server.is_here():
-            stop()
-            _server = _Server()
+        here = _server if _server is not None and _server.is_here() else None
+        if here is None or here.copied_for not in (None, request["kind"]):  # or imported too little
+            copied = _Server.copied(request)
+            if copied is not None or here is None:
+                stop()
+                _server = copied or _Server.begun()
+        assert _server is not None
         with suppress(OSError):  # it ended just now, since nobody had asked it anything
             _server.ask(request)
             return _server
@@ -319,18 +336,6 @@ def stop() -> None:
     if _server is not None and _server.owner == os.getpid():
         _server.end()
     _server = None
-
-
-def _ended(status: int) -> str:
-    """How a process ended.
-
-    >>> _ended(-9), _ended(1)
-    ('ended from outside or for want of memory: SIGKILL', 'exit code 1')
-    """
-    if status >= 0:
-        return f"exit code {status}"
-    name = signal.Signals(-status).name
-    return f"ended from outside or for want of memory: {name}" if name == "SIGKILL" else name
 
 
 def _forget() -> None:

@@ -1,7 +1,7 @@
 """The other side of `opening.py`: the process in which foreign models are opened first.
 
-It reads requests from standard input, one JSON object a line, and writes as many answers. On Linux a request is
-answered by a fork of this process, confined, with a deadline; elsewhere by this process itself, which then ends.
+It reads requests, one JSON object a line, and writes as many answers. On Linux a request is answered by a fork of this
+process, confined, with a deadline; elsewhere by this process itself, which then ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -18,9 +19,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
-from poolscope.encoders import opening
+from poolscope.encoders import confinement
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.confinement import Limits, confine
 from poolscope.errors import PoolscopeError, in_one_line
@@ -43,6 +44,14 @@ _BEFORE = {
 }
 _BEFORE["patches"] = (*_BEFORE["transformers"], "PIL.Image")
 _BEFORE["gguf"] = (*_BEFORE["transformers"], "gguf")
+# What the environment of the process says, and what it does not hold.
+_SETTINGS = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS"), "1"),
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|^PG|^AWS_", re.IGNORECASE)
 _IDLE = 60.0  # seconds after which a server that nobody asks ends
 _LONGEST_ANSWER, _LAST_WORDS = 2**20, 4096  # bytes
 # What libraries say where memory ends; the last one is Python's own, where code in C gave up without an exception.
@@ -56,29 +65,52 @@ _NO_MEMORY = (
 )
 
 
-def serve() -> None:
-    """Answer requests until standard input ends, or nobody asks for a while."""
+def serve_as_program() -> NoReturn:
+    """Answer what comes by standard input; a process of its own runs this."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    opening._inside = True
+    serve(sys.stdin.buffer, answers)
+    os._exit(0)  # nothing is left to be done, and the libraries take their time
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until they end, or nobody asks for a while."""
+    confinement.inside = True
+    _take_environment()
     forks = sys.platform == "linux"
     while True:
-        if forks and not select.select([0], [], [], _IDLE)[0]:
+        if forks and not select.select([requests], [], [], _IDLE)[0]:
             break
-        line = sys.stdin.buffer.readline()
+        line = requests.readline()
         if not line:
             break
         request = json.loads(line)
-        _import_before(request)
+        import_before(request)
         answer = _answer_in_fork(request) if forks else _answer(request)
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
         if not forks:
             break
-    os._exit(0)  # nothing is left to be done, and the libraries take their time
 
 
-def _import_before(request: Mapping[str, Any]) -> None:
+def environment() -> dict[str, str]:
+    """The environment of the process: alone, offline, and without secrets."""
+    return {name: value for name, value in os.environ.items() if not _SECRET.search(name)} | _SETTINGS
+
+
+def _take_environment() -> None:
+    """Change what was imported with another environment, too; a copy of another process has that."""
+    wanted = environment()
+    os.environ.clear()
+    os.environ.update(wanted)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+    if "huggingface_hub.constants" in sys.modules:
+        sys.modules["huggingface_hub.constants"].HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
+
+
+def import_before(request: Mapping[str, Any]) -> None:
+    """Import what opening a model of this kind needs, whichever model it is."""
     modules = (*_BEFORE[request["kind"]], REHEARSALS[request["kind"]].partition(":")[0])
     for module in modules:
         with suppress(ImportError):  # whoever needs it says what is missing
@@ -124,6 +156,18 @@ def _ran_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
+def ending(status: int) -> str:
+    """How a process ended.
+
+    >>> ending(-9), ending(1)
+    ('ended from outside or for want of memory: SIGKILL', 'exit code 1')
+    """
+    if status >= 0:
+        return f"exit code {status}"
+    name = signal.Signals(-status).name
+    return f"ended from outside or for want of memory: {name}" if name == "SIGKILL" else name
+
+
 # -- a fork a model ---------------------------------------------------------------------------------------------------
 
 
@@ -155,7 +199,7 @@ def _answer_in_fork(request: Mapping[str, Any]) -> dict[str, Any]:
         return {"limit": "processor", **cost}
     if any(phrase in last for phrase in _NO_MEMORY):
         return {"limit": "memory", **cost}
-    return {"died": opening._ended(ended), **cost}
+    return {"died": ending(ended), **cost}
 
 
 def _be_the_fork(request: Mapping[str, Any], answers: int, words: int) -> NoReturn:
