@@ -145,7 +145,7 @@ def pooling_cost(texts: str, queries: str, model: str = arguments.MODEL, limit: 
 def check_seal(seal: str, target: str | None = None) -> dict[str, Any]:
     """Is a server or an index still what a seal says: same, drifted, other pooling, other model or other rows?
 
-    `seal` is the file that `poolscope seal` wrote; `target` an address or a store, by default what the seal names.
+    `seal` is the file that `poolscope seal` wrote; `target` an address or a store, by default what your own seal names.
     """
     found = poolscope.check(seal, target)
     return {

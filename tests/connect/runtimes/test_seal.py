@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
@@ -9,8 +10,11 @@ import pytest
 
 from audit_data import sentences
 from command_line import run
+from listening import listening
 from poolscope import PoolscopeError, as_encoder, check, seal
 from poolscope.connect.runtimes.seal import EXIT_CODES, Seal
+from poolscope.digests import sealed
+from poolscope.errors import InputError
 from poolscope.evaluation.run import PooledModel
 from runtime_server import Model, serving
 from tiny_models import declare, save_model
@@ -98,3 +102,38 @@ def test_a_damaged_seal_is_refused(index, tmp_path):
     path.write_text("{}")
     with pytest.raises(PoolscopeError, match="seal"):
         check(path)
+
+
+def crafted(index, path, **changes):
+    """A seal as someone else can write it, with a right digest."""
+    seal(index).save(path)
+    content = json.loads(path.read_text())
+    del content["checksum"]
+    path.write_text(json.dumps(sealed({**content, **changes})))
+    return path
+
+
+def test_a_seal_of_someone_else_names_nothing_that_check_opens(index, tmp_path, monkeypatch):
+    monkeypatch.setenv("POOLSCOPE_API_KEY", "canary")
+    with listening() as server:
+        address = f"http://127.0.0.1:{server.port}/v1/embeddings"
+        path = crafted(index, tmp_path / "evil.seal", source=address, own=True)
+        with pytest.raises(InputError, match="was not made by you"):
+            check(path)
+    assert not server.received
+    assert check(path, index).state == "same"
+
+
+@pytest.mark.parametrize("value", [None, 5, "x", [], {}, [[]], [1], {"a": 1}, True, 1e308, 10**30, [["a"]] * 32])
+@pytest.mark.parametrize("field", ["source", "dimension", "ids", "texts", "vectors", "poolings", "model", "settings"])
+def test_fields_of_any_kind_in_a_seal(index, tmp_path, field, value):
+    path = crafted(index, tmp_path / "odd.seal", **{field: value})
+    with contextlib.suppress(PoolscopeError):
+        assert check(path, index).in_words()
+
+
+@pytest.mark.parametrize("field", ["ids", "texts", "vectors"])
+def test_parts_of_a_seal_that_do_not_fit_each_other(index, tmp_path, field):
+    fewer = json.loads(crafted(index, tmp_path / "a.seal").read_text())[field][:5]
+    with pytest.raises(PoolscopeError, match="do not fit"):
+        check(crafted(index, tmp_path / "odd.seal", **{field: fewer}), index)

@@ -46,7 +46,9 @@ def seal(
 
 def check(
     sealed: Annotated[Path, argument("SEAL", "The file that `poolscope seal` wrote.")],
-    target: Annotated[str | None, argument("[URL|STORE]", "What to check; by default what the seal names.")] = None,
+    target: Annotated[
+        str | None, argument("[URL|STORE]", "What to check; by default what your own seal names.")
+    ] = None,
     texts: arguments.Texts = None,
     server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
     json: arguments.Json = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,17 +24,19 @@ from poolscope.digests import digest_of, digest_of_arrays, sealed
 from poolscope.encoders import as_encoder
 from poolscope.encoders.pooling import own_pooling
 from poolscope.encoders.sources import as_vector_source, is_vector_source
-from poolscope.errors import InputError, StoreError, reading, whole_number
+from poolscope.errors import InputError, StoreError, reading, shorten, whole_number
 from poolscope.evaluation.run import PooledModel, for_role
 from poolscope.files import atomic_file, text_of
+from poolscope.marks import is_marked, mark_of
 from poolscope.numbers import Array
 from poolscope.numbers.pooling import pool
 from poolscope.numbers.streaming import marks_of, smallest
-from poolscope.results import Result, origin, provenance
+from poolscope.results import Result, origin, plain, provenance, restored
 from poolscope.texts import as_texts
 
 CANARIES = 32
 KIND = "poolscope seal"
+_MADE_BY = "made_by"
 State = Literal["same", "drifted", "other pooling", "other model", "other rows"]
 EXIT_CODES: dict[State, int] = {"same": 0, "drifted": 3, "other pooling": 4, "other model": 5, "other rows": 6}
 """The exit code of `poolscope check` for each state; 1 and 2 have their usual meaning."""
@@ -56,6 +58,7 @@ class Seal:
 
     `model` is the card of the model where it is known; `digest` is that of all ids and vectors of an index, "" for a
     server or a model. `texts` are the canaries, `vectors` their vectors, `poolings` the same texts pooled otherwise.
+    `own`: did this user make it on this machine?
     """
 
     source: str
@@ -70,6 +73,7 @@ class Seal:
     vectors: Array
     poolings: Mapping[str, Array]
     made: Mapping[str, Any]
+    own: bool = field(default=True, metadata={"transient": True})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the seal as one JSON file."""
@@ -88,8 +92,9 @@ class Seal:
             "poolings": {name: _listed(table) for name, table in self.poolings.items()},
             "made": dict(self.made),
         }
+        content = plain(content)
         with atomic_file(path) as stream:
-            stream.write((json.dumps(sealed(content)) + "\n").encode())
+            stream.write((json.dumps(sealed({**content, _MADE_BY: mark_of(content)})) + "\n").encode())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Seal:
@@ -98,15 +103,22 @@ class Seal:
         try:
             with reading(path, remedy, is_not="a seal"):
                 content = check_digest(json.loads(text_of(path, StoreError)), path, remedy)
-                if content.pop("kind", None) != KIND:
+                mark = content.pop(_MADE_BY, None)
+                if content.get("kind") != KIND:
                     raise ValueError("it does not say that it is a seal")
-                for name in ("vectors", "poolings"):
-                    table = content[name]
-                    content[name] = _table(table) if name == "vectors" else {k: _table(v) for k, v in table.items()}
-                content["ids"], content["texts"] = tuple(content["ids"]), tuple(content["texts"])
-                return cls(**content)
+                return replace(restored(cls, content), own=is_marked(content, mark))._checked()
         except FileNotFoundError:
             raise InputError(f"{path}: no such file. Write one with `poolscope seal INDEX -o {path}`.") from None
+
+    def _checked(self) -> Seal:
+        """The seal, if its parts fit each other: one vector a text, and of each other pooling, too."""
+        shape = (len(self.texts), self.dimension)
+        tables = {name: _table(table) for name, table in {"": self.vectors, **self.poolings}.items()}
+        if any(table.shape != shape for table in tables.values()) or not self.texts:
+            raise ValueError("its texts, vectors and dimension do not fit each other")
+        if self.ids and len(self.ids) != len(self.texts):
+            raise ValueError("its texts and ids do not fit each other")
+        return replace(self, vectors=tables.pop(""), poolings=tables)
 
 
 def _listed(table: Array) -> list[list[float]]:
@@ -238,6 +250,15 @@ def vectors_from(
     return pooled.card.name, pooled.encode(texts, role=role).astype(np.float64)
 
 
+def _named_by(known: Seal) -> str:
+    """What a seal names, if this user made it here: a seal of others may name any file, server or model."""
+    if not known.own:
+        raise InputError(
+            f"This seal was not made by you on this machine. It would open {shorten(known.source)}. Name what to check."
+        )
+    return known.source
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SealCheck(Result):
     """What a server or an index is now, beside its seal; `state` is one of `EXIT_CODES`."""
@@ -306,7 +327,8 @@ def check(
     known
         A seal, or the file that `Seal.save` wrote.
     target
-        Vectors in a file or a store, the address of a server, or a model; by default what the seal names.
+        Vectors in a file or a store, the address of a server, or a model; by default what the seal names, if you made
+        it on this machine.
     texts
         The texts of an index that holds none.
     endpoint
@@ -329,7 +351,7 @@ def check(
 
     """
     own = known if isinstance(known, Seal) else Seal.load(known)
-    target = own.source if target is None else target
+    target = _named_by(own) if target is None else target
     rows = np.arange(len(own.texts))
     whole = False
     if is_index(target):
