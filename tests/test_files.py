@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from poolscope.errors import OutputError, StoreError
+from poolscope import cli, files, read_texts
+from poolscope.clouds.vectors import read_vectors
+from poolscope.connect.runtimes.seal import Seal
+from poolscope.errors import OutputError, PoolscopeError, StoreError
 from poolscope.files import atomic_file, check_file, check_folder, user_cache_folder, write_json, writing
+from poolscope.texts.runs import read_qrels, read_run
 
 
 def test_atomic_file_moves_on_success_only(tmp_path):
@@ -103,3 +107,33 @@ def test_a_store_says_the_reason_once(tmp_path):
     with pytest.raises(StoreError, match="Permission denied") as refused:
         write()
     assert str(refused.value).count("cannot be") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="the system does not say where the holes are")
+@pytest.mark.parametrize("ending", ["txt", "csv", "jsonl", "json", "run", "qrels", "seal", "npy"])
+def test_a_file_of_holes_is_refused(tmp_path, ending):
+    path = tmp_path / f"file.{ending}"
+    path.write_bytes(b"q0 Q0 d 1 1 t\n")
+    os.truncate(path, 2**36)
+    read = {"run": read_run, "qrels": read_qrels, "seal": Seal.load, "npy": read_vectors}.get(ending, read_texts)
+    with pytest.raises(PoolscopeError, match="are on the disk"):
+        read(path)
+
+
+def test_a_large_file_without_holes_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_ROOM", 0)
+    monkeypatch.setattr(files, "_FOLD", 0)
+    (tmp_path / "texts.txt").write_text("one\ntwo\n")
+    assert len(read_texts(tmp_path / "texts.txt")) == 2
+
+
+def test_a_command_without_memory_says_so_in_one_line(monkeypatch, capsys):
+    def taken(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("poolscope.cli.application.run", taken)
+    monkeypatch.setattr(sys, "argv", ["poolscope", "socm"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -123,10 +123,29 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
+_ROOM, _FOLD = 2**28, 100  # bytes that a file with holes may have, and how many more for each one on the disk
+
+
 def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
-    """Refuse to read what is there and is no regular file: a pipe would be waited for, a device read without end."""
+    """Refuse to read what is there and is no regular file, and what is next to nothing but holes.
+
+    A pipe would be waited for, a device read without end, and holes are zeros that take memory and no disk.
+    """
     if path.exists() and not path.is_file():
         raise kind(f"{path.name} is not a regular file, but a folder, a pipe or a device. Name a file.")
+    if path.exists() and (stored := _stored(path)) is not None:
+        size = path.stat().st_size
+        raise kind(f"{path.name} has {size:,} bytes, and {stored:,} are on the disk. Fetch or write it again.")
+
+
+def _stored(path: Path) -> int | None:
+    """The bytes on the disk of a file that is next to nothing but holes, None for any other."""
+    status = path.stat()
+    stored = getattr(status, "st_blocks", status.st_size) * 512  # Windows does not say
+    if status.st_size <= _ROOM + _FOLD * stored:
+        return None
+    with path.open("rb") as stream:  # some systems name no blocks; those have no holes either
+        return stored if os.lseek(stream.fileno(), 0, os.SEEK_HOLE) < status.st_size else None
 
 
 def text_of(path: str | os.PathLike[str], kind: type[PoolscopeError] = InputError) -> str:

@@ -152,6 +152,9 @@ def main() -> None:
     except PermissionError as error:
         print(_lines(f"poolscope: {not_permitted(error.filename, error)}"), file=sys.stderr)
         sys.exit(FAILED)
+    except MemoryError:
+        print(_lines("poolscope: There is not enough memory for this input. Pass a part of it."), file=sys.stderr)
+        sys.exit(FAILED)
 
 
 def _lines(message: str) -> str:
