@@ -58,10 +58,20 @@ def open_duckdb(name: str, fields: Fields) -> DuckConnector:
             has_search = _with_vss(base)
             base.execute(f"ATTACH '{_quoted(str(path))}' AS given (READ_ONLY)")
             base.execute("SET enable_external_access = false")
+            _refuse_computed(base, name)
             return DuckConnector(f"{PREFIX}{path}", base, table, fields, has_search)
         except BaseException:
             base.close()
             raise
+
+
+def _refuse_computed(base: Any, name: str) -> None:
+    """Refuse columns that are computed as they are read: a few bytes would become any number of them."""
+    computed = "SELECT table_name FROM duckdb_tables() WHERE database_name = 'given' AND sql ILIKE ?"
+    if row := base.execute(computed, ["%GENERATED ALWAYS AS%"]).fetchone():
+        raise InputError(
+            f"{name}: the table {row[0]} has a generated column, which a store does not need. Leave it out."
+        )
 
 
 def write_duckdb(name: str, rows: NewRows) -> None:

@@ -170,3 +170,15 @@ def test_a_table_of_lancedb_with_a_link_is_refused(tmp_path):
     part.rename(tmp_path / "outside")
     part.symlink_to(tmp_path / "outside")
     assert f"{part.name} is a" in refusal(f"lancedb:{tmp_path}/store/docs")
+
+
+# -- DuckDB -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_column_of_duckdb_that_is_computed_is_refused(tmp_path):
+    base = pytest.importorskip("duckdb").connect(str(tmp_path / "base.duckdb"))
+    computed = "text VARCHAR GENERATED ALWAYS AS (repeat(id, 100000000)) VIRTUAL"
+    base.execute(f"CREATE TABLE t (id VARCHAR, v FLOAT[2], {computed})")
+    base.execute("INSERT INTO t SELECT '1', [1, 1]::FLOAT[2] FROM range(10)")
+    base.close()
+    assert "generated column" in refusal(f"duckdb:{tmp_path}/base.duckdb/t")
