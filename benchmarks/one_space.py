@@ -1,8 +1,9 @@
 """How often `one_space` alarms where an index holds one model, and where it holds two: the table of docs/vectors.md.
 
-    python benchmarks/one_space.py [--texts NAME=FILE …] [--models NAME=MODEL …] [--draws 20] [--mixed 2] [--size 400]
+    python benchmarks/one_space.py [--texts NAME=FILE,FILE …] [--models NAME=MODEL …] [--draws 20] [--size 400]
 
-Every corpus is encoded by every model once. Indexes of one model are draws of `--size` texts; indexes of two have 1, 5
+Every corpus is encoded by every model once. One of several files, such as of several languages, has as many texts of
+each. Indexes of one model are draws of `--size` texts; indexes of two have 1, 5
 or 30 % of their rows from another model of the same dimension (a narrower one is projected at random), from the first
 model turned at random (another training of it), or from other texts. An alarm is an interval above the floor.
 """
@@ -26,6 +27,12 @@ CORPORA = {"manuals": "builtin:manuals", "docstrings": "builtin:docstrings"}
 MODELS = {"minilm": "builtin:minilm", "wordllama": "builtin:wordllama"}
 SHARES = (0.01, 0.05, 0.3)
 MOST = 550
+
+
+def texts_of(sources: str, most: int) -> list[str]:
+    """At most so many different texts, as many of each source; sources are set apart by commas."""
+    named = sources.split(",")
+    return list(dict.fromkeys(text for source in named for text in read_texts(source, limit=most // len(named)).texts))
 
 
 def encoded(texts: list[str], model: str) -> Vectors:
@@ -59,12 +66,13 @@ def alarms(result: OneSpace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", nargs="*", default=[], metavar="NAME=FILE")
+    parser.add_argument("--texts", nargs="*", default=[], metavar="NAME=FILE,FILE")
     parser.add_argument("--models", nargs="*", default=[], metavar="NAME=MODEL")
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--mixed", type=int, default=2, help="of these draws, those that are mixed with others too")
     parser.add_argument("--corpora", nargs="*", default=list(CORPORA), choices=list(CORPORA))
     parser.add_argument("--size", type=int, default=400)
+    parser.add_argument("--most", type=int, default=MOST, help="texts of a corpus that the draws are of")
     chosen = parser.parse_args()
     corpora = {name: CORPORA[name] for name in chosen.corpora} | dict(pair.split("=", 1) for pair in chosen.texts)
     models = MODELS | dict(pair.split("=", 1) for pair in chosen.models)
@@ -74,7 +82,7 @@ def main() -> None:
     )
     false = np.zeros(2, dtype=int)
     for corpus, source in corpora.items():
-        texts = list(dict.fromkeys(read_texts(source, limit=MOST).texts))
+        texts = texts_of(source, chosen.most)
         tables = {name: encoded(texts, model) for name, model in models.items()}
         for name in models:
             random = np.random.default_rng(0)

@@ -1,6 +1,6 @@
 """Corpora with queries that Debian packages hold, for measurements beyond the embedded texts.
 
-    python tools/corpora.py [FOLDER]
+    python tools/corpora.py [FOLDER] [--packages LANGUAGE … --count 400]
 
 Writes NAME/texts.jsonl (id, text) and NAME/queries.jsonl (query, ids) for each corpus into FOLDER (by default
 $POOLSCOPE_CORPORA, else ~/.cache/poolscope/corpora). It calls apt-get, which fetches packages and lists into a
@@ -12,19 +12,21 @@ temporary folder and changes nothing on the machine; so it runs on Debian and it
     packages-en       short -> long description of 400 packages (list Translation-en)
     packages-de       the same in German (list Translation-de)
     computing-terms   headword -> entry of 400 terms of a dictionary of computing (package dict-foldoc)
+
+With `--packages` it writes only descriptions of packages, in these languages.
 """
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import hashlib
 import json
 import os
 import re
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 PACKAGES = ("perl-doc", "debian-faq", "debian-faq-de", "dict-foldoc")
@@ -107,16 +109,34 @@ def write(folder: Path, pairs: list[Pair]) -> None:
     print(f"{folder.name}: {len(pairs)} texts with a query each")
 
 
-def main(target: Path) -> None:
-    """Fetch, cut and write all corpora."""
+def descriptions(languages: Sequence[str], count: int, place: Path) -> Iterator[tuple[str, list[Pair]]]:
+    """So many pairs of each language, from lists that are fetched into a folder."""
+    (place / "lists" / "partial").mkdir(parents=True)
+    lists = ["-o", f"Dir::State::Lists={place / 'lists'}", "-o", f"Acquire::Languages={','.join(languages)}"]
+    subprocess.run(["apt-get", "update", *lists], check=True, stdout=subprocess.DEVNULL)
+    for language in languages:
+        (translation,) = (place / "lists").glob(f"*_bookworm_main_i18n_Translation-{language}*") or [None]
+        command = ["/usr/lib/apt/apt-helper", "cat-file", str(translation)]
+        text = subprocess.run(command, check=True, capture_output=True).stdout.decode("utf-8")
+        yield language, drawn(alone(described_packages(text), SHORTEST), count)
+
+
+def main() -> None:
+    """Fetch, cut and write the corpora."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=corpora_folder())
+    parser.add_argument("--packages", nargs="+", default=[], metavar="LANGUAGE")
+    parser.add_argument("--count", type=int, default=DRAWN, help="descriptions of packages a language")
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "lists" / "partial").mkdir(parents=True)
+        place, target = Path(name), asked.folder
+        for language, pairs in descriptions(asked.packages or ("en", "de"), asked.count, place):
+            write(target / f"packages-{language}", pairs)
+        if asked.packages:
+            return
         subprocess.run(["apt-get", "download", *PACKAGES], cwd=place, check=True, stdout=subprocess.DEVNULL)
         for package in place.glob("*.deb"):
             subprocess.run(["dpkg-deb", "-x", str(package), str(place / "files")], check=True)
-        lists = ["-o", f"Dir::State::Lists={place / 'lists'}", "-o", "Acquire::Languages=de,en"]
-        subprocess.run(["apt-get", "update", *lists], check=True, stdout=subprocess.DEVNULL)
         pods = sorted((place / "files").rglob("perlfaq[1-9].pod"))
         write(target / "perl-faq", list(alone(perl_questions(pods), 80)))
         (dictionary,) = (place / "files").rglob("foldoc.dict.dz")
@@ -124,11 +144,7 @@ def main(target: Path) -> None:
         for language, file in (("en", "debian-faq.txt.gz"), ("de", "debian-faq.de.txt.gz")):
             (faq,) = (place / "files").rglob(file)
             write(target / f"debian-faq-{language}", list(alone(faq_questions(faq), 80)))
-            (translation,) = (place / "lists").glob(f"*_bookworm_main_i18n_Translation-{language}*") or [None]
-            command = ["/usr/lib/apt/apt-helper", "cat-file", str(translation)]
-            text = subprocess.run(command, check=True, capture_output=True).stdout.decode("utf-8")
-            write(target / f"packages-{language}", drawn(alone(described_packages(text), SHORTEST), DRAWN))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else corpora_folder())
+    main()
