@@ -513,3 +513,28 @@ def test_both_ways_is_the_mean_of_two_searches_text_by_text():
     np.testing.assert_allclose(found.others["MRR@10"], (there.others["MRR@10"] + back.others["MRR@10"]) / 2)
     assert found.searched == there.searched == 12
     assert [len(task.ways(0, 1)) for task in (halves, both)] == [1, 2]
+
+
+def test_queries_that_share_a_relevant_document_are_one_draw_of_the_interval():
+    """Twenty texts, each asked for by two queries that fare alike: the interval is that of twenty draws."""
+    random = np.random.default_rng(3)
+    documents, twice = random.standard_normal((20, 6)), np.repeat(np.arange(20), 2)
+    queries = np.repeat(documents + 2.0 * random.standard_normal((20, 6)), 2, axis=0)
+    texts = [f"text {k}" for k in range(20)]
+    relevant = np.stack([np.arange(40), twice], axis=1)
+    pairs = RetrievalTask([f"query {k}" for k in range(40)], texts, relevant).score(queries, documents)
+    alone = RetrievalTask(texts, texts, np.stack([np.arange(20)] * 2, axis=1)).score(queries[::2], documents)
+    assert (pairs.draws.name, alone.draws.name, len(pairs.draws)) == ("query groups", "queries", 20)
+    assert pairs.score.value == pytest.approx(alone.score.value)
+    width = [each.score.interval.high - each.score.interval.low for each in (pairs, alone)]
+    assert width[0] == pytest.approx(width[1], rel=0.1)
+    assert pairs.score.interval.unit == "query groups"
+
+
+def test_a_text_that_answers_every_query_leaves_no_interval():
+    relevant = [(query, text) for query in range(40) for text in (query, 40)]
+    task = RetrievalTask([f"q {k}" for k in range(40)], [f"t {k}" for k in range(41)], relevant)
+    random = np.random.default_rng(4)
+    score = task.score(random.standard_normal((40, 5)), random.standard_normal((41, 5))).score
+    assert score.interval is None
+    assert score.no_interval.startswith("no interval: 1 query group")

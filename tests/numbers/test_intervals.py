@@ -15,6 +15,7 @@ from poolscope.numbers.intervals import (
     jackknife_interval,
     mean_estimate,
     paired_difference,
+    query_units,
     rate_difference,
     ratio_estimate,
     regression_estimate,
@@ -432,3 +433,24 @@ def test_a_ratio_of_two_estimates_covers_where_the_lead_is_not_known():
     nothing = ratio_estimate(np.ones(12), np.tile([1.0, -0.9], 6))
     assert nothing.interval is None
     assert nothing.no_interval
+
+
+@pytest.mark.parametrize(
+    ("relevant", "documents", "units"),
+    [
+        ([(0, 0), (1, 1), (2, 2)], None, [0, 1, 2]),
+        ([(0, 0), (1, 0), (2, 2)], None, [0, 0, 1]),
+        ([(0, 0), (1, 1), (2, 0), (2, 1), (3, 3)], None, [0, 0, 0, 1]),
+        ([(0, 5), (1, 5), (2, 5), (0, 0), (1, 1), (2, 2)], None, [0, 0, 0]),
+        ([(0, 0), (1, 1), (2, 2)], ["a", "b", "a"], [0, 1, 0]),
+    ],
+)
+def test_queries_that_share_a_relevant_text_or_document_are_one_unit(relevant, documents, units):
+    relevant = np.array(relevant)
+    assert query_units(relevant, documents).of.tolist() == units
+    backwards = query_units(relevant[::-1], documents)
+    assert (backwards.of.tolist(), backwards.name) == (units, query_units(relevant, documents).name)
+
+
+def test_a_query_without_a_relevant_text_is_a_unit_of_its_own():
+    assert query_units(np.array([(1, 0), (3, 0)]), queries=5).of.tolist() == [0, 1, 2, 1, 3]

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from poolscope.auditing.words import fill
 from poolscope.numbers import Index
+from poolscope.numbers.intervals import query_units
 
 _USUAL = 0.8
 """The smallest gain in nDCG that a trial would have shown, times √units: the median of the audits that
 `benchmarks/held_back.py` makes, of which eight in ten lie between 0.57 and 0.93."""
 _SHOWS = "a gain in nDCG@{k:count} of {gain:score} or more usually shows."
 _BY_DOCUMENTS = f"{{queries:count query}} about {{units:count document}}: {_SHOWS}"
-_BY_TEXTS = f"{{queries:count query}} about {{units:count text}}: {_SHOWS}"
+_BY_GROUPS = f"{{queries:count query}} in {{units:count group}} that share no relevant text: {_SHOWS}"
+_ALONE = f"{{queries:count query}}: {_SHOWS}"
 _SHOWN = "With {queries:count query}, only a change of {smallest:score} or more would have shown."
 _NONE_SHOWN = "No change could have shown with {queries:count query}."
-POWER_WORDS = (_BY_DOCUMENTS, _BY_TEXTS, _SHOWN, _NONE_SHOWN)
+POWER_WORDS = (_BY_DOCUMENTS, _BY_GROUPS, _ALONE, _SHOWN, _NONE_SHOWN)
 
 
 def usual_reach(units: int) -> float:
@@ -45,8 +45,7 @@ def reach_sentence(relevant: Index, documents: Sequence[str] | None, *, k: int) 
     >>> reach_sentence(np.array([[0, 0], [1, 2], [2, 3]]), ["a", "a", "b", "b"], k=10)
     '3 queries about 2 documents: a gain in nDCG@10 of 0.566 or more usually shows.'
     """
-    queries, first = np.unique(relevant[:, 0], return_index=True)
-    texts = relevant[first, 1].tolist()
-    units = len(set(texts) if documents is None else {documents[text] for text in texts})
-    values = {"queries": len(queries), "units": units, "k": k, "gain": usual_reach(units)}
-    return fill(_BY_TEXTS if documents is None else _BY_DOCUMENTS, values)
+    units = query_units(relevant, documents)
+    values = {"queries": len(units.of), "units": len(units), "k": k, "gain": usual_reach(len(units))}
+    words = {"documents": _BY_DOCUMENTS, "query groups": _BY_GROUPS, "queries": _ALONE}
+    return fill(words[units.name], values)

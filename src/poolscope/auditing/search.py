@@ -23,7 +23,7 @@ from poolscope.encoders.capabilities import can_encode, has, options_of, vocabul
 from poolscope.encoders.pooling import TextPooling
 from poolscope.evaluation.outcome import Block, Judgements, Outcome
 from poolscope.machine import available_memory
-from poolscope.numbers import Array, Index
+from poolscope.numbers import Array, Index, intervals
 from poolscope.numbers.intervals import query_units
 from poolscope.numbers.maxsim import UnitTokens, ordinary_tokens, unit_tokens
 from poolscope.numbers.ranking import unit_rows
@@ -133,14 +133,16 @@ class Search:
         return self.before.whole.top[:, : self.candidates]
 
     @cached_property
+    def _chosen_units(self) -> intervals.Units:
+        return query_units(self.judgements.relevant, self.documents)
+
+    @cached_property
     def units(self) -> Index:
-        """The unit of each query: the document of a relevant text, or that text where none is known.
+        """The unit of each query: those that share a relevant text, or its document, are one.
 
         Units are numbered by the words of their queries, so that nothing depends on the order of texts or queries.
         """
-        relevant = self.judgements.relevant
-        marks = marks_of([self.texts[k] for k in relevant[:, 1]], seed=self.seed)
-        unit = query_units(relevant, marks, self.first_equal if self.documents is None else self.documents).of
+        unit = self._chosen_units.of
         marks = np.full(int(unit.max()) + 1, np.iinfo(np.int64).max)
         np.minimum.at(marks, unit, marks_of(list(self.queries), seed=self.seed))
         return np.asarray(np.argsort(np.argsort(marks, kind="stable"))[unit])
@@ -148,9 +150,7 @@ class Search:
     @property
     def unit(self) -> str:
         """What the units are, in one word: queries where each is one by itself."""
-        if len(self) and int(self.units.max()) + 1 == len(self):
-            return "queries"
-        return "texts" if self.documents is None else "documents"
+        return self._chosen_units.name if len(self) else "queries"
 
     @cached_property
     def folds(self) -> Index:

@@ -24,6 +24,7 @@ from poolscope.numbers.intervals import (
     LEVEL,
     Estimate,
     Interval,
+    Units,
     mean_estimate,
     paired_difference,
     percentile_interval,
@@ -52,8 +53,8 @@ class Evaluation(Result):
     measures, one score a unit; `notes` says what was left out; `searched` counts the documents that each query was
     compared with. `digest` tells the texts and judgements from others, "" where they are not known, and `names` tells
     one unit from another, () likewise. `tied`: whether a relevant document of the query scores as much as another one;
-    such a score is the mean over the orders of equal documents. `unit_documents` names the document of each unit,
-    where documents are known: intervals are then over documents.
+    such a score is the mean over the orders of equal documents. `draws`: which of the units are one draw, such as the
+    queries that share a relevant text; intervals are then over these draws.
     """
 
     task: str
@@ -70,7 +71,7 @@ class Evaluation(Result):
     digest: str = field(default="", repr=False)
     names: tuple[str, ...] = field(default=(), repr=False, metadata={"bulk": True})
     tied: NDArray[np.bool_] | None = bulk()
-    unit_documents: tuple[str, ...] = field(default=(), repr=False, metadata={"bulk": True})
+    draws: Units | None = bulk()
 
     def headline(self) -> dict[str, Any]:
         """Task, score with its interval, number of units."""
@@ -123,10 +124,9 @@ class Evaluation(Result):
         """
         if self.statistic == "mean":
             within = self.scores.min() >= 0 and self.scores.max() <= 1
-            units = self.unit_documents or None
             if within:
-                return share_estimate(self.scores, units=units, each=self.unit, level=level)
-            return mean_estimate(self.scores, units, each=self.unit, level=level)
+                return share_estimate(self.scores, units=self.draws, each=self.unit, level=level)
+            return mean_estimate(self.scores, self.draws, each=self.unit, level=level)
         count, interval = len(self.observations), None
         why = too_few(count, self.unit)
         if not why and self.statistic == "v-measure" and self.contrasts is not None:
@@ -258,7 +258,7 @@ class Difference(Result):
     def __str__(self) -> str:
         if self.interval is None:
             return f"{self.mean:+z.4f} ({self.change.no_interval or 'no interval'})"
-        over = " over documents" if self.interval.unit == "documents" else ""
+        over = f" over {self.unit}" if self.unit in ("documents", "query groups") else ""
         return f"{self.mean:+z.4f} [{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]{over}"
 
 
@@ -304,7 +304,7 @@ def compare_scores(
     first, second = sides
     count, changed = len(first.observations), int((first.observations != second.observations).any(axis=1).sum())
     if first.statistic == "mean":
-        units = first.unit_documents or second.unit_documents or None
+        units = first.draws if first.draws is not None else second.draws
         found = paired_difference(first.scores, second.scores, units, each=first.unit, level=level)
         return Difference(
             found.change, first.metric, found.unit, found.units, found.changed, found.p_value, found.smallest_gain

@@ -15,7 +15,7 @@ from poolscope.encoders.base import check_texts
 from poolscope.errors import InputError, whole_number
 from poolscope.evaluation.scores import Evaluation
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Units, answers, chosen_units
+from poolscope.numbers.intervals import Units, answers, chosen_units, query_units
 from poolscope.numbers.learning import (
     MOST_ITERATIONS,
     STATISTICS,
@@ -149,8 +149,8 @@ class RetrievalTask:
     recall@k, precision@k, MAP and found@k come along. `both_ways`: query k and document k, which then belong to each
     other alone, change places too, and the score of k is the mean of both. `answers`: one number a judgement; of those
     that share one, as the chunks of a document that was named do, the best counts, and the others are in nobody's way.
-    `groups`: the document that each of `documents` is a chunk of, where known; intervals are then over these, and a
-    query belongs to the one that answers it.
+    `groups`: the document that each of `documents` is a chunk of, where known. Queries that share a relevant document,
+    or a group of these, are one unit of the interval, also where others link them.
 
     Equal scores count by the mean over their orders (`Ranking`). Documents with the words of a relevant one are
     relevant too and share its answer, with the highest grade among them, so that merging copies changes no score
@@ -270,7 +270,7 @@ class RetrievalTask:
             digest=self.digest,
             names=self.names,
             tied=ranking.tied,
-            unit_documents=self.unit_documents,
+            draws=self.query_units,
         )
 
     def answered(self, ranking: Ranking) -> tuple[Ranking, Array | None]:
@@ -279,6 +279,11 @@ class RetrievalTask:
             return ranking, self.grades
         best = ranking.best_of(self.answers)
         return ranking.condensed(best), None if self.grades is None else self.grades[best]
+
+    @cached_property
+    def query_units(self) -> Units:
+        """The unit of each query in intervals: those that share a relevant document, or its group, are one."""
+        return query_units(self.relevant, self.groups)
 
     @cached_property
     def unit_documents(self) -> tuple[str, ...]:

@@ -429,7 +429,7 @@ class _Units(NamedTuple):
     def of(cls, documents: TokenClouds, queries: int, relevant: Index) -> _Units:
         names = groups_of_ids(list(documents.ids))
         own, marks = chosen_units(len(documents), names), text_marks(documents, relevant[:, 1])
-        asking = query_units(relevant, marks, names, queries=queries)
+        asking = query_units(relevant, names, queries=queries)
         if names is None:
             return cls(own, chosen_units(len(documents) + queries), asking)
         judged, answered = answers(relevant, marks)

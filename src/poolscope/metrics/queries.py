@@ -163,7 +163,7 @@ def query_scores(
     judged, named = (part[np.isin(part[:, 0], chosen)] for part in (judged, named))
     pairs = _Pairs(rows[chosen], documents, judged, named, chosen, groups)
     (right, wrong), sums = pairs.tallied()
-    units = query_units(judged, row_marks(documents[judged[:, 1]]), groups)
+    units = query_units(judged, groups)
     cut, recall, precision, passing = _at_cut_off(right, wrong, units, false_hits)
     return QueryScores(
         queries=len(chosen),

@@ -22,7 +22,7 @@ from poolscope.evaluation.outcome import Block, Judgements, Outcome
 from poolscope.evaluation.paired import Attempt, CureTrial, run_trials
 from poolscope.evaluation.run import PooledModel
 from poolscope.numbers import Array
-from poolscope.numbers.intervals import FEWEST_CHANGED, Estimate, chosen_units
+from poolscope.numbers.intervals import FEWEST_CHANGED, Estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.show.charts import COLOURS, GREY, dots, error_bars, panel
@@ -364,10 +364,9 @@ def shrink(
         raise InputError(f"ways: received {ways!r:.60}; allowed: SmallVectors of at most {dimension} dimensions.")
     search = _Search(task, queries, documents, candidates)
     before = search.outcome(SmallVectors(dimension))
-    units = chosen_units(task.units, task.unit_documents or None).of
-    unit = "documents" if task.unit_documents else "queries"
+    units = task.query_units
     attempts = [Attempt(way.name, before, search.outcome(way)) for way in chosen]
-    trials = run_trials(attempts, units, unit=unit, seed=seed)
+    trials = run_trials(attempts, units.of, unit=units.name, seed=seed)
     changes = [float(np.abs(attempt.after.ndcg - before.ndcg).max()) for attempt in attempts]
     steps = [
         ShrinkStep(way, way.searched_bytes, way.kept_bytes(dimension), trial, standing_of(trial, largest, matters))
@@ -382,7 +381,7 @@ def shrink(
         k=task.k,
         matters=matters,
         candidates=candidates,
-        unit=unit,
+        unit=units.name,
         ndcg=float(before.ndcg.mean()),
         found=int((before.found >= 0.5).sum()),
         steps=tuple(steps),

@@ -19,7 +19,7 @@ from poolscope.evaluation import query_task
 from poolscope.evaluation.outcome import Judgements
 from poolscope.evaluation.paired import Attempt, CureTrial, run_trials
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate, chosen_units, share_estimate
+from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.results import Result, origin, provenance
 from poolscope.texts import read_texts
@@ -236,6 +236,5 @@ def _answers(
                 f"--old-model, --new-model."
             )
         outcomes.append(judged.outcome([(0, vectors @ table.T)], k=k))
-    units = chosen_units(task.units, task.unit_documents or None).of
-    unit = "documents" if task.unit_documents else "queries"
-    return run_trials([Attempt("new", outcomes[0], outcomes[1])], units, unit=unit, seed=seed)[0]
+    units = task.query_units
+    return run_trials([Attempt("new", outcomes[0], outcomes[1])], units.of, unit=units.name, seed=seed)[0]

@@ -164,7 +164,7 @@ def retrieval_by_length(
     orders = _shuffles(np.asarray(documents), groups, shuffles, seed)
     names = None if groups is None else checked_groups(groups, count)
     judged = np.stack([ranking.query, ranking.document], axis=1)
-    units = query_units(judged, row_marks(np.asarray(documents)[ranking.document]), names, queries=ranking.queries)
+    units = query_units(judged, names, queries=ranking.queries)
     tally = _Tally(ranking, count, orders, units, counted=counted)
     whole = seen if truncated is None else seen + as_lengths(truncated, count, "truncated")
     low, high = np.quantile(whole, [FIFTH, 1 - FIFTH])

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals.estimate import Estimate
@@ -102,26 +103,30 @@ def answers(relevant: Index, marks: Index) -> tuple[Index, Index]:
     return queries, relevant[order[place], 1]
 
 
-def query_units(
-    relevant: Index, marks: Index, documents: ArrayLike | None = None, *, queries: int | None = None
-) -> Units:
-    """The unit of each query of a search: the document of a relevant text, or that text where none is known.
+def query_units(relevant: Index, documents: ArrayLike | None = None, *, queries: int | None = None) -> Units:
+    """The unit of each query of a search: queries that share a relevant text, or its document, are one.
 
-    relevant (m × 2): query and text, from 0; of `queries` those without one stand by themselves. marks (m): those of
-    the texts of these rows; of several relevant texts that with the smallest mark decides, so that it is no matter of
-    order.
+    So are queries that others link: of the graph of queries and texts each connected component is a unit. Where one
+    text answers every query, all of them are one draw, and too few for an interval.
 
-    >>> pairs = np.array([[0, 2], [1, 0], [2, 1]])
-    >>> query_units(pairs, np.arange(3), ["a", "b", "a"]).of.tolist(), query_units(pairs, np.arange(3)).name
-    ([0, 0, 1], 'queries')
+    relevant (m × 2): query and text, from 0; of `queries` those without one stand by themselves.
+
+    >>> pairs = np.array([[0, 2], [1, 0], [1, 3], [2, 3], [3, 1]])
+    >>> query_units(pairs).of.tolist(), query_units(pairs).name
+    ([0, 1, 1, 2], 'query groups')
+    >>> query_units(pairs, ["a", "b", "a", "c"]).of.tolist(), query_units(pairs[[0, 4]]).name
+    ([0, 0, 0, 1], 'queries')
     """
-    judged, first = answers(relevant, marks)
-    names = np.unique(first if documents is None else np.asarray(documents)[first], return_inverse=True)[1].ravel()
-    count = len(judged) if queries is None else queries
-    of = np.arange(count) + len(names)
-    of[judged if queries is not None else slice(None)] = names
-    units = chosen_units(count, of, each="queries")
-    return replace(units, name="texts") if documents is None and units.name == "documents" else units
+    judged, query = np.unique(relevant[:, 0], return_inverse=True)
+    if queries is not None:
+        judged, query = np.arange(queries), relevant[:, 0]
+    named = relevant[:, 1] if documents is None else np.asarray(documents)[relevant[:, 1]]
+    text = np.unique(named, return_inverse=True)[1].ravel()
+    size = len(judged) + int(text.max(initial=-1)) + 1
+    linked = sparse.coo_array((np.ones(len(text)), (query.ravel(), len(judged) + text)), shape=(size, size))
+    of = sparse.csgraph.connected_components(linked, directed=False)[1][: len(judged)]
+    units = chosen_units(len(judged), of, each="queries")
+    return replace(units, name="query groups") if documents is None and units.name == "documents" else units
 
 
 def not_by_documents(estimate: Estimate, units: Units) -> Estimate:
