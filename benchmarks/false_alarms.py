@@ -16,7 +16,7 @@ from scipy import stats
 from poolscope.auditing.cause import all_causes
 from poolscope.auditing.worlds import Draw, Source
 from poolscope.encoders import as_encoder
-from poolscope.evaluation.paired import Flipped
+from poolscope.evaluation.paired import Family
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import share_of
 from poolscope.texts import read_texts
@@ -59,9 +59,8 @@ def main() -> None:
             for _ in range(args.draws):
                 relevant = random.integers(count, size=table.shape[1])
                 units = np.unique(relevant, return_inverse=True)[1]
-                signs = random.integers(0, 2, size=(1999, int(units.max()) + 1)).astype(np.float32) * 2 - 1
-                drawn = table[:, np.arange(len(relevant)), relevant].T
-                trials = Flipped.of(drawn, units, signs, "texts").estimates(LEVEL)
+                family = Family.of(table[:, np.arange(len(relevant)), relevant].T, units, "texts")
+                trials = family.estimates(LEVEL, *family.bounds(LEVEL, draws=1999))
                 proven = [each.value_or_raise for each in trials if each.interval is not None and each.interval.low > 0]
                 above += bool(proven)
                 fixed += any(gain >= MATTERS for gain in proven)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from poolscope.auditing.cause import loss_of
 from poolscope.clouds import TokenClouds
 from poolscope.evaluation import Evaluation
-from poolscope.evaluation.paired import Flipped
+from poolscope.evaluation.paired import Family
 from poolscope.metrics.corpus import corpus_summary
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.profile import bin_slope
@@ -52,9 +52,10 @@ Random = np.random.Generator
 COUNTS = (10, 30, 100)
 MEANS = (10, 30, 100)
 PAIRED = (30, 50, 100)
+FAMILY = (30, 50, 100, 300)
 LEAST = 0.92
 CURES = 10
-FLIPS = 999
+DRAWS = 1999
 SHARED = 0.5  # of the variance of a text, what the texts of one document have in common
 
 
@@ -127,17 +128,24 @@ def changes(kind: str) -> Callable[[Corpus], Array]:
         place = corpus.uniform()
         if kind == "all":
             return 0.1 * corpus.normal() + 0.02
-        if kind == "few":
-            steps = corpus.random.choice([0.07, 0.13, 0.37, 0.5, 0.63, 1.0], len(corpus))
-            return np.where(place < 0.15, -steps, np.where(place < 0.3, steps, 0.0))
-        return np.where(place < 0.1, 0.5, np.where(place < 0.6, -0.1, 0.0))
+        steps = corpus.random.choice([0.07, 0.13, 0.37, 0.5, 0.63, 1.0], len(corpus))
+        return np.where(place < 0.15, -steps, np.where(place < 0.3, steps, 0.0))
 
     return draw
 
 
-def cures(kind: str) -> Callable[[Corpus], Array]:
+def rare(share: float, win: float) -> Callable[[Corpus], Array]:
+    """Differences of mean 0: so many queries win so much, and half of all lose a little."""
+
+    def draw(corpus: Corpus) -> Array:
+        place = corpus.uniform()
+        return np.where(place < share, win, np.where(place < share + 0.5, -2 * share * win, 0.0))
+
+    return draw
+
+
+def cures(draw: Callable[[Corpus], Array]) -> Callable[[Corpus], Array]:
     """Differences of the scores of ten cures, each drawn by itself, which is the hardest case."""
-    draw = changes(kind)
     return lambda corpus: np.stack([draw(corpus) for _ in range(CURES)], axis=1)
 
 
@@ -207,11 +215,6 @@ def gold(corpus: Corpus) -> Array:
 # -- measures ---------------------------------------------------------------------------------------------------------
 
 
-def one_cure(differences: Any, documents: Any) -> Estimate:
-    """The gain of one of ten cures, whose intervals are corrected for all of them."""
-    return tried(differences, documents)[0]
-
-
 def all_cures(truth: float) -> Callable[[Any, Any], Estimate]:
     """Of ten cures one whose interval does not hold the truth, where there is one."""
 
@@ -226,8 +229,8 @@ def all_cures(truth: float) -> Callable[[Any, Any], Estimate]:
 def tried(differences: Any, documents: Any) -> list[Estimate]:
     """The gains of all cures, as an audit prints them."""
     units = chosen_units(len(differences), documents, each="queries")
-    signs = np.random.default_rng(0).integers(0, 2, size=(FLIPS, len(units))).astype(np.float32) * 2 - 1
-    return Flipped.of(differences, units.of, signs, units.name).estimates(0.95)
+    family = Family.of(differences, units.of, units.name)
+    return family.estimates(0.95, *family.bounds(0.95, draws=DRAWS))
 
 
 def symptom_loss(data: Any, documents: Any) -> Estimate:
@@ -325,21 +328,28 @@ CASES = (
         Case(
             f"paired difference, {words}",
             "CR2, Johnson's t",
-            changes(kind),
+            draw,
             lambda v, d: paired_difference(0 * v, v, d).change,
             truth,
             counts=PAIRED,
         )
-        for kind, words, truth in (
-            ("all", "all change", 0.02),
-            ("few", "3 in 10 change", 0.0),
-            ("skewed", "1 in 10 wins, 5 lose", 0.0),
+        for draw, words, truth in (
+            (changes("all"), "all change", 0.02),
+            (changes("few"), "3 in 10 change", 0.0),
+            (rare(0.1, 0.5), "1 in 10 wins, 5 lose", 0.0),
         )
     ),
     *(
-        Case(f"{name}, {words}", "sign flips", cures(kind), measure, truth, counts=PAIRED)
-        for name, measure in (("gain of one cure of 10", one_cure), ("gains of 10 cures together", all_cures(0.0)))
-        for kind, words, truth in (("few", "3 in 10 change", 0.0), ("skewed", "1 in 10 wins, 5 lose", 0.0))
+        Case(f"gains of {CURES} cures, {words}", "unseen unit", cures(draw), all_cures(truth), truth, counts=FAMILY)
+        for draw, words, truth in (
+            (changes("all"), "all change", 0.02),
+            (changes("few"), "3 in 10 change", 0.0),
+            (rare(0.2, 0.5), "1 in 5 wins 0.5, half lose", 0.0),
+            (rare(0.1, 0.5), "1 in 10 wins 0.5, half lose", 0.0),
+            (rare(0.1, 1.0), "1 in 10 wins 1, half lose", 0.0),
+            (rare(0.05, 0.5), "1 in 20 wins 0.5, half lose", 0.0),
+            (rare(0.05, 1.0), "1 in 20 wins 1, half lose", 0.0),
+        )
     ),
     Case("ratio of two means", "Fieller", leads, lambda v, d: ratio_estimate(v[:, 0], v[:, 1], d), 0.4),
     Case("difference of two rates", "CR2, Welch", sides, lambda v, d: rate_difference(v[:, 0], v[:, 1], d), 0.15),

@@ -24,7 +24,8 @@ from scipy import stats
 import poolscope
 from poolscope.auditing.cause import all_causes
 from poolscope.auditing.search import Search
-from poolscope.evaluation.paired import Flipped
+from poolscope.evaluation.paired import Family
+from poolscope.numbers.intervals import FEWEST_CHANGED
 from poolscope.numbers.maxsim import standardised
 from selfmade import corpora
 
@@ -101,14 +102,13 @@ def by_wilcoxon(drawn: Array, signs: Array) -> NDArray[np.bool_]:
     return z > stats.norm.isf(LEVEL / FAMILY / 2)
 
 
-def by_largest(drawn: Array, signs: Array) -> NDArray[np.bool_]:
-    """The rule of the audit: t beyond what the largest of all cures reaches by flips."""
+def by_audit(drawn: Array, signs: Array) -> NDArray[np.bool_]:
+    """The rule of the audit: a gain above 0 by an interval that holds for all cures together."""
     proven = np.zeros((len(drawn), drawn.shape[2]), bool)
     units = np.arange(drawn.shape[1])
     for row, sums in enumerate(drawn):
-        flipped = Flipped.of(sums, units, signs.astype(np.float32), "units")
-        t = flipped.means / np.where(flipped.errors > 0, flipped.errors, np.inf)
-        proven[row] = t > flipped.critical(1 - LEVEL)
+        family = Family.of(sums, units, "units")
+        proven[row] = (family.bounds(1 - LEVEL, draws=len(signs))[0] > 0) & (family.changed >= FEWEST_CHANGED)
     return proven
 
 
@@ -116,7 +116,7 @@ TESTS = {
     "t": by_t,
     "sign flips": by_flips,
     "Wilcoxon": by_wilcoxon,
-    "largest of all": by_largest,
+    "the audit": by_audit,
 }
 
 

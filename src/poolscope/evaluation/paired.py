@@ -1,14 +1,22 @@
 """Trials: the same queries before and after a cure, and what the difference proves.
 
-Several cures are tried on the same queries, so their intervals hold together: of all cures that change nothing, the
-chance that any interval excludes 0 is at most 1 − level. The distribution of the largest deviation comes from flipping
-the signs of the differences, of whole documents where these are known. All cures share the flips, so cures that do
-nearly the same count as little more than one (Westfall and Young 1993; Romano and Wolf 2005).
+Several cures are tried on the same queries, so their intervals hold together: of all cures, the chance that any
+interval misses the true gain is at most 1 − level. An interval comes from random weights of the units (queries, or
+documents where these are known), as the Bayesian bootstrap has them (Rubin 1981, The Bayesian bootstrap. Annals of
+Statistics 9). One more unit has its weight too: one that was not drawn, and that loses, or gains, as much as one in
+twenty of the changes that were seen. At the end of the possible range it would be the bound of Gaffke (2005, Three test
+statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative variable. Mathematical Methods of
+Statistics 14; Learned-Miller and Thomas 2019, arXiv:1905.06208). Without it, large changes of few queries are missed
+where a cure happens to show none. All cures share the weights, so cures that do nearly the same count as little more
+than one.
+
+The p of no change comes from flipping the signs of the differences, shared in the same way (Westfall and Young 1993;
+Romano and Wolf 2005).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +27,6 @@ from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import (
     FEWEST_CHANGED,
     FEWEST_PAIRED,
-    FEWEST_PAIRED_DOCUMENTS,
     ONE_PLACE,
     Estimate,
     Interval,
@@ -29,7 +36,9 @@ from poolscope.results import Result
 
 POWER = 0.8
 """The chance that a trial shows the smallest gain that it is said to be able to show."""
-_FLIPS = 4999
+_LARGE = 0.95  # of all changes, those beyond this quantile tell how much a unit that was not drawn may change
+_DRAWS = 4999
+_NUMBERS = 2**22  # random numbers at a time
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def run_trials(
     unit: str = "queries",
     statistic: str = "ndcg",
     level: float = 0.95,
-    flips: int = _FLIPS,
+    draws: int = _DRAWS,
     seed: int = 0,
 ) -> list[CureTrial]:
     """The trial of each cure; intervals and p hold for all of them together.
@@ -117,21 +126,21 @@ def run_trials(
         The number of an `Outcome` that p is made from; intervals are of nDCG.
     level
         Of the intervals, for all cures together.
-    flips, seed
-        How many times signs are flipped, and the seed.
+    draws, seed
+        How many times weights and signs are drawn, and the seed.
 
     """
     if not attempts:
         return []
-    signs = _signs(int(units.max()) + 1, flips, seed)
     tables = {
         name: np.stack([attempt.differences(name, len(units)) for attempt in attempts], axis=1)
         for name in dict.fromkeys(("ndcg", "found", statistic))
     }
-    flipped = {name: Flipped.of(table, units, signs, unit) for name, table in tables.items()}
-    p = flipped[statistic].corrected_p()
-    gains, found = (flipped[name].estimates(level) for name in ("ndcg", "found"))
-    smallest = flipped["ndcg"].smallest(level)
+    families = {name: Family.of(table, units, unit) for name, table in tables.items()}
+    p = families[statistic].corrected_p(draws=draws, seed=seed)
+    bounds = {name: families[name].bounds(level, draws=draws, seed=seed) for name in ("ndcg", "found")}
+    gains, found = (families[name].estimates(level, *bounds[name]) for name in ("ndcg", "found"))
+    smallest = families["ndcg"].smallest(bounds["ndcg"][0])
     return [
         _trial(attempt, gains[k], found[k], p[k], smallest[k], int(np.unique(units[measured]).size))
         for k, (attempt, measured) in enumerate(zip(attempts, ~np.isnan(tables["ndcg"]).T, strict=True))
@@ -160,34 +169,26 @@ def _trial(attempt: Attempt, gain: Estimate, found: Estimate, p: float, smallest
     )
 
 
-def _signs(units: int, flips: int, seed: int) -> Array:
-    """Random signs, one row a flip and one column a unit."""
-    random = np.random.default_rng(seed)
-    return random.integers(0, 2, size=(flips, units), dtype=np.int8).astype(np.float32) * 2 - 1  # type: ignore[return-value]
-
-
 @dataclass(frozen=True)
-class Flipped:
-    """Differences of several cures (columns) summed over units, beside the same with random signs.
+class Family:
+    """Differences of several cures (columns) on the same queries, summed over units.
 
-    `sums` and `sizes` (units × cures): the sum of the differences of a unit, and its queries; `flips` (flips × cures):
-    the t of the mean difference with the signs of units flipped; `unit` is what the units are.
+    `sums` and `sizes` (units × cures): the sum of the differences of a unit, and its queries; `unit` is what the units
+    are.
     """
 
     unit: str
     sums: Array
     sizes: Array
-    flips: Array
 
     @classmethod
-    def of(cls, differences: Array, units: Index, signs: Array, unit: str) -> Flipped:
+    def of(cls, differences: Array, units: Index, unit: str) -> Family:
         """From the differences of every query (queries × cures; NaN: not asked) and the unit of each."""
         measured = ~np.isnan(differences)
         sums, sizes = np.zeros((2, int(units.max()) + 1, differences.shape[1]))
         np.add.at(sums, units, np.where(measured, differences, 0.0))
         np.add.at(sizes, units, measured.astype(float))
-        flipped, weighted = ((signs @ table.astype(np.float32)).astype(float) for table in (sums, sums * sizes))
-        return cls(unit, sums, sizes, _studentised(flipped, weighted, sums, sizes)[0])
+        return cls(unit, sums, sizes)
 
     @property
     def queries(self) -> Array:
@@ -209,75 +210,105 @@ class Flipped:
         """The mean difference of each cure over its queries."""
         return np.asarray(self.sums.sum(axis=0) / np.maximum(self.queries, 1))
 
-    def _seen(self) -> tuple[Array, Array]:
-        """The t of each mean as it is, and its standard error."""
-        weighted = (self.sums * self.sizes).sum(axis=0)
-        t, errors = _studentised(self.sums.sum(axis=0)[None], weighted[None], self.sums, self.sizes)
-        return t[0], errors[0]
-
     @property
     def errors(self) -> Array:
         """The standard error of each mean, by units."""
-        return self._seen()[1]
+        return self._studentised(np.ones((1, len(self.sums))))[1]
 
-    def critical(self, level: float) -> float:
-        """The deviation, in standard errors, that the largest of all cures exceeds in 1 − level of the flips."""
-        largest = np.abs(self.flips).max(axis=1)
-        # Where few units change, flips take few values and stop short of what Student's t allows for.
-        least = float(special.stdtrit(max(len(self.sums) - 1, 1), (1 + level) / 2))
-        return max(float(np.quantile(largest, level)), least)
+    @property
+    def unseen(self) -> float:
+        """How much a query of a unit that was not drawn may change: as much as one in twenty of all units that changed.
 
-    def corrected_p(self) -> Array:
+        That is of all cures, since one cure may show none of its large changes. At least the step from the second place
+        to the first, which any query may take.
+        """
+        changes = np.abs(self.sums[self.sums != 0] / self.sizes[self.sums != 0])
+        return max(float(np.quantile(changes, _LARGE)) if len(changes) else 0.0, ONE_PLACE)
+
+    def bounds(self, level: float, *, draws: int = _DRAWS, seed: int = 0) -> tuple[Array, Array]:
+        """The ends of the interval of each mean, which hold for all cures together.
+
+        Means with random weights of the units and of one that was not drawn, which is of mean size and whose queries
+        all change by −unseen (lower end) or by unseen (upper end). Each end is passed by as many draws of every cure,
+        and by those of any cure in half of 1 − level.
+        """
+        random, unseen = np.random.default_rng(seed), self.unseen
+        typical = self.queries / np.maximum(self.units, 1)
+        parts: list[tuple[Array, Array]] = []
+        for count in _portions(draws, len(self.sums)):
+            weights = random.standard_exponential((count, len(self.sums) + 1), dtype=np.float32)
+            own, extra = weights[:, :-1], weights[:, -1:].astype(float) * typical
+            size = np.maximum(own @ self.sizes.astype(np.float32) + extra, 1e-12)
+            parts.append((own @ self.sums.astype(np.float32) / size, extra * unseen / size))
+        mean, change = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return _passed_by_none(mean - change, level), -_passed_by_none(-mean - change, level)
+
+    def corrected_p(self, *, draws: int = _DRAWS, seed: int = 0) -> Array:
         """Two-sided p of each cure, corrected for all of them, step by step from the largest deviation on."""
-        seen, chance = np.abs(self._seen()[0]), np.abs(self.flips)
-        order = np.argsort(-seen)
+        random, units = np.random.default_rng(seed), len(self.sums)
+        flips = [
+            self._studentised(random.integers(0, 2, (count, units), np.int8) * np.float32(2) - 1)[0]
+            for count in _portions(draws, units)
+        ]
+        observed, chance = np.abs(self._studentised(np.ones((1, units)))[0][0]), np.abs(np.concatenate(flips))
+        order = np.argsort(-observed)
         # The largest deviation among this cure and all that deviate less.
         largest = np.maximum.accumulate(chance[:, order[::-1]], axis=1)[:, ::-1]
-        counts = (largest >= seen[order] - 1e-12).sum(axis=0)
+        counts = (largest >= observed[order] - 1e-12).sum(axis=0)
         p = np.empty(len(order))
         p[order] = np.maximum.accumulate((counts + 1) / (len(chance) + 1))
         return p
 
-    def estimates(self, level: float) -> list[Estimate]:
-        """The mean of each cure with an interval that holds for all of them.
+    def estimates(self, level: float, lows: Array, highs: Array) -> list[Estimate]:
+        """The mean of each cure with its interval.
 
-        There is none of fewer units than a paired difference needs (see `paired_difference`), nor where too few of
-        them change for signs to prove anything.
+        There is none of fewer than 30 units, nor where too few of them change for signs to prove anything.
         """
-        reach = self.critical(level) * self.errors
-        method = "sign flips, largest deviation of all cures"
+        method = "Bayesian bootstrap with a unit that was not drawn, all cures together"
         answers = f"the population of {self.unit}"
-        needed = FEWEST_PAIRED_DOCUMENTS if self.unit == "documents" else FEWEST_PAIRED
         estimates = []
-        for mean, by, changed, units in zip(self.means, reach, self.changed, self.units, strict=True):
-            why = too_few(int(units), self.unit, needed)
+        for mean, low, high, changed, units in zip(self.means, lows, highs, self.changed, self.units, strict=True):
+            why = too_few(int(units), self.unit, FEWEST_PAIRED)
             if not why and changed < FEWEST_CHANGED:
                 why = f"no interval: {changed} of {units:,} {self.unit} changed"
-            around = None if why else Interval(float(mean - by), float(mean + by), level, answers, method, self.unit)
+            around = None if why else Interval(float(low), float(high), level, answers, method, self.unit)
             estimates.append(Estimate(float(mean), around, no_interval=why))
         return estimates
 
-    def smallest(self, level: float) -> Array:
+    def smallest(self, lows: Array) -> Array:
         """The gain that would have been proven with probability `POWER`, by each cure.
 
-        Where too few units change, it is as many steps from the second place to the first as a sign test needs.
+        It lies above 0 by as much as the mean lies above the lower end of its interval, and by what chance may take
+        from it. Where too few units change, it is at least as many steps from the second place to the first as a sign
+        test needs.
         """
-        reach = self.critical(level) + float(special.ndtri(POWER))
+        reach = self.means - lows + float(special.ndtri(POWER)) * self.errors
         steps = FEWEST_CHANGED / np.maximum(self.queries, 1) * ONE_PLACE
-        return np.asarray(
-            np.where(self.changed >= FEWEST_CHANGED, reach * self.errors, np.maximum(steps, reach * self.errors))
-        )
+        return np.asarray(np.where(self.changed >= FEWEST_CHANGED, reach, np.maximum(steps, reach)))
+
+    def _studentised(self, signs: Array) -> tuple[Array, Array]:
+        """The t of each mean with these signs of the units (… × cures), and the standard errors of the means as seen.
+
+        By units: Σ_u (s_u − n_u m)², the residuals of a ratio.
+        """
+        tables = self.sums, self.sums * self.sizes
+        totals, weighted = ((signs @ table.astype(signs.dtype)).astype(float) for table in tables)
+        means, squares = totals / np.maximum(self.queries, 1), (self.sums**2).sum(axis=0)
+        scatter = squares - 2 * means * weighted + means**2 * (self.sizes**2).sum(axis=0)
+        scatter = np.maximum(scatter, 1e-9 * np.maximum(squares, 1e-300))
+        spread = np.sqrt(scatter * self.units / np.maximum(self.units - 1, 1)) / np.maximum(self.queries, 1)
+        return means / spread, np.where(squares > 0, spread[0], 0.0)
 
 
-def _studentised(totals: Array, weighted: Array, sums: Array, sizes: Array) -> tuple[Array, Array]:
-    """The t and the standard error of means over queries, by units: Σ_u (s_u − n_u m)², the residuals of a ratio.
+def _portions(draws: int, units: int) -> Iterator[int]:
+    """So many draws, a block at a time that keeps the random numbers of the units in bounds."""
+    step = max(1, _NUMBERS // units)
+    for start in range(0, draws, step):
+        yield min(step, draws - start)
 
-    `totals` are Σ s_u and `weighted` Σ s_u n_u, a row for each way of signing (… × cures).
-    """
-    queries, units = sizes.sum(axis=0), (sizes > 0).sum(axis=0)
-    means = totals / np.maximum(queries, 1)
-    squares = (sums**2).sum(axis=0)
-    scatter = squares - 2 * means * weighted + means**2 * (sizes**2).sum(axis=0)
-    scatter = np.maximum(scatter, 1e-9 * np.maximum(squares, 1e-300))
-    errors = np.sqrt(scatter * units / np.maximum(units - 1, 1)) / np.maximum(queries, 1)
-    return means / errors, np.where(squares > 0, errors, 0.0)
+
+def _passed_by_none(drawn: Array, level: float) -> Array:
+    """Of each column the value below which lie as many draws as of any other, and any of them in (1 − level)/2."""
+    ranks = drawn.argsort(axis=0).argsort(axis=0)
+    place = np.sort(ranks.min(axis=1))[int(len(drawn) * (1 - level) / 2)]
+    return np.asarray(np.sort(drawn, axis=0)[place])
