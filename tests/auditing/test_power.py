@@ -29,9 +29,13 @@ def test_four_times_the_units_show_half_the_gain():
 
 
 def test_queries_about_one_document_count_once():
-    relevant = np.array([[0, 0], [0, 3], [1, 1], [2, 2]])
-    assert "about 3 texts" in reach_sentence(relevant, None, k=10)
-    assert "about 2 documents" in reach_sentence(relevant, ["a", "a", "b", "b"], k=10)
+    relevant = np.array([[0, 0], [1, 1], [2, 2], [3, 3]])
+    documents = reach_sentence(relevant, ["a", "a", "b", "b"], k=10)
+    assert "4 queries about 2 documents" in documents
+    shared = reach_sentence(np.array([[0, 0], [1, 1], [2, 2], [3, 2]]), None, k=10)
+    alone = reach_sentence(relevant, None, k=10)
+    assert "4 queries in 3 groups" in shared
+    assert len({documents, shared, alone}) == 3  # of fewer units only larger gains show
 
 
 def test_it_is_said_once_before_anything_is_encoded():
