@@ -160,7 +160,7 @@ def test_a_flag_that_is_a_word(folder, file, settings):
 def test_layers_that_a_configuration_leaves_out_are_named(folder, count):
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     write(folder / "config.json", {**settings, "num_hidden_layers": count})
-    with pytest.warns(UserWarning, match=r"32 weights .*encoder\.layer\.0\."):
+    with pytest.warns(UserWarning, match=rf"{32 - 16 * count} weights .*encoder\.layer\.{count}\."):
         as_encoder(folder)
 
 
