@@ -141,7 +141,7 @@ def test_large_corpora_are_sampled_and_told_so(tmp_path):
     assert "--worst-only" in output
     output = run(path, "--all")
     assert "all pairs" in output
-    assert "at random" not in output
+    assert "drawn at" not in output
 
 
 def test_broken_assumption_is_shown(tmp_path):

@@ -148,7 +148,7 @@ def test_two_models_beside_each_other(model, store, tmp_path):
     second = save_model(tmp_path / "second", "GPT2")
     output = run(folder, texts, "--compare", second, "--min-count", 3, "--json", tmp_path / "both.json",
                  "--parquet", tmp_path / "both.parquet", "--figure", tmp_path / "both.html", width=300)  # fmt: skip
-    assert output.count("squared length of") == 2
+    assert output.count("what the squared") == 2
     both = json.loads((tmp_path / "both.json").read_text())["models"]
     assert [part["norms"]["layout"] for part in both] == ["post-norm", "pre-norm"]
     table = pq.read_table(tmp_path / "both.parquet")
@@ -205,7 +205,7 @@ def test_options_of_texts_go_to_the_model_and_not_to_what_stands_beside_it(model
     run(*choices, "--state", own)
     for beside in (store, own):
         output = run(*choices, "--compare", beside, width=300)
-        assert output.count("squared length of") == 2
+        assert output.count("what the squared") == 2
     assert "15 texts of texts.jsonl" in run(own, texts, "--column", "text", "--compare", folder)
     run(*choices, "--merge", own, "--json", tmp_path / "twice.json")
     assert json.loads((tmp_path / "twice.json").read_text())["coverage"]["texts"] == 30
@@ -233,7 +233,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
     monkeypatch.setattr("poolscope.lab.commands.tokens.put_json", fail)
     result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
-    assert "squared length of" in result.output
+    assert "what the squared" in result.output
 
 
 def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
