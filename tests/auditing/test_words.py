@@ -17,7 +17,6 @@ from poolscope.auditing.power import POWER_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
 from poolscope.auditing.result import HEADLINE_WORDS
 from poolscope.auditing.rule import WHY
-from poolscope.auditing.threshold import THRESHOLD_WORDS
 from poolscope.auditing.words import MOST_LABEL, broken_rules, fill, names_of
 from poolscope.auditing.yardsticks import all_yardsticks
 from poolscope.connect.runtimes.check import RUNTIME_WORDS
@@ -37,7 +36,6 @@ TEMPLATES = [
     *CALIBRATION_WORDS,
     *FIX_WORDS,
     *HEADLINE_WORDS,
-    *THRESHOLD_WORDS,
     *COMPARE_WORDS,
     *RUNTIME_WORDS,
     *SEAL_WORDS,

@@ -1,4 +1,4 @@
-"""Where relevant and wrong texts of queries lie, and the cut-off between them."""
+"""Where relevant and wrong texts of queries lie, and the threshold between them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def cosines(asked, held):
     return left @ right.T
 
 
-def test_cut_off_recall_and_precision_are_those_of_the_whole_table():
+def test_threshold_recall_and_precision_are_those_of_the_whole_table():
     asked, held, relevant = planted()
     result, scores = query_scores(asked, held, relevant), cosines(asked, held)
     right = np.zeros(scores.shape, bool)
     right[tuple(relevant.T)] = True
-    cut = result.cut_off.value
+    cut = result.threshold.value
     assert np.mean(scores[~right] >= cut) <= 0.01
-    assert np.mean(scores[~right] >= cut - 2e-3) > 0.01  # the lowest such cut-off, up to a bin of the histogram
+    assert np.mean(scores[~right] >= cut - 2e-3) > 0.01  # the lowest such threshold, up to a bin of the histogram
     assert result.recall.value == pytest.approx(np.mean(scores[right] >= cut))
     assert result.precision.value == pytest.approx((scores[right] >= cut).sum() / (scores >= cut).sum())
     assert result.passing == pytest.approx((scores >= cut).sum() / 80)
@@ -50,7 +50,7 @@ def test_intervals_hold_the_truth_for_other_queries():
 
     many, judged = ask(2000)
     truth = query_scores(many, held, judged)
-    hits = {"cut_off": 0, "recall": 0, "precision": 0}
+    hits = {"threshold": 0, "recall": 0, "precision": 0}
     for _ in range(40):
         few, named = ask(40)
         result = query_scores(few, held, named)
@@ -60,20 +60,20 @@ def test_intervals_hold_the_truth_for_other_queries():
     assert all(count >= 35 for count in hits.values()), hits
 
 
-def test_the_interval_of_the_cut_off_is_read_off_at_the_ends_of_the_share_above_it():
+def test_the_interval_of_the_threshold_is_read_off_at_the_ends_of_the_share_above_it():
     """By hand: shares of each query, left out in turn; their mean has the plain end below, that of its log above."""
     asked, held, relevant = planted(20, 200)
     result, scores = query_scores(asked, held, relevant), cosines(asked, held)
     wrong = np.array([np.delete(scores[k], k) for k in range(20)])
-    above = (wrong >= result.cut_off.value).mean(axis=1)
+    above = (wrong >= result.threshold.value).mean(axis=1)
     reach = stats.t.ppf(0.975, 19) * above.std(ddof=1) / np.sqrt(20)
     shares = above.mean() * np.exp(reach / above.mean()), max(above.mean() - reach, 0)
     ends = np.quantile(wrong, [1 - share for share in shares])
-    assert (result.cut_off.interval.low, result.cut_off.interval.high) == pytest.approx(tuple(ends), abs=0.004)
+    assert (result.threshold.interval.low, result.threshold.interval.high) == pytest.approx(tuple(ends), abs=0.004)
 
 
-def test_the_cut_off_of_few_queries_holds_the_truth_where_some_are_near_everything():
-    """Queries that say more or less of what all texts share: a bootstrap of the cut-off held it in 84 %."""
+def test_the_threshold_of_few_queries_holds_the_truth_where_some_are_near_everything():
+    """Queries that say more or less of what all texts share: a bootstrap of the threshold held it in 84 %."""
     random = np.random.default_rng(4)
     held = random.normal(size=(200, 32)) + 2 * np.eye(32)[0]
 
@@ -84,8 +84,8 @@ def test_the_cut_off_of_few_queries_holds_the_truth_where_some_are_near_everythi
         return asked, np.stack([np.arange(count), target], axis=1)
 
     many, judged = ask(2000)
-    truth = query_scores(many, held, judged).cut_off.value
-    found = [query_scores(few, held, named).cut_off.interval for few, named in (ask(12) for _ in range(80))]
+    truth = query_scores(many, held, judged).threshold.value
+    found = [query_scores(few, held, named).threshold.interval for few, named in (ask(12) for _ in range(80))]
     assert np.mean([each.low <= truth <= each.high for each in found]) >= 0.91
 
 
@@ -98,12 +98,12 @@ def test_texts_of_the_document_of_a_relevant_one_are_neither_right_nor_wrong():
 
 def test_few_queries_have_no_interval_and_few_pairs_no_place():
     result = query_scores(*planted(5, 12))
-    assert result.recall.interval is result.cut_off.interval is None
+    assert result.recall.interval is result.threshold.interval is None
     assert not result.placed
-    assert result.cut_off.value >= 0
+    assert result.threshold.value >= 0
     enough = query_scores(*planted(12, 12))
     assert enough.recall.interval is not None
-    assert enough.cut_off.interval is None  # of 132 wrong pairs 1 % is one
+    assert enough.threshold.interval is None  # of 132 wrong pairs 1 % is one
 
 
 def test_the_result_can_be_kept(tmp_path):
@@ -131,6 +131,6 @@ def test_where_no_wrong_text_passes_all_that_pass_are_right():
     texts, groups = np.vstack([texts, 0.5 * queries[1] + np.sqrt(0.75) * queries[2]]), np.append(groups, 1)
     found = query_scores(queries, texts, [(k, k) for k in range(30)], groups=groups)
     assert found.precision.value == 1
-    for estimate in (found.recall, found.precision, found.relevant, found.cut_off):
+    for estimate in (found.recall, found.precision, found.relevant, found.threshold):
         assert estimate.interval is None
         assert "1 documents" in estimate.no_interval

@@ -425,7 +425,7 @@ def make_search(
     return Search(
         queries=() if queries is None else tuple(queries.texts),
         texts=texts,
-        judgements=judgements if queries is None else _judgements(queries, texts),
+        judgements=judgements if queries is None else judgements_of(queries, texts),
         query_vectors=unit_rows(query_vectors, "queries") if len(query_vectors) else query_vectors.astype(np.float32),
         vectors=unit_rows(known.vectors, "texts"),
         query_tokens=query_clouds,
@@ -446,7 +446,7 @@ def make_search(
     )
 
 
-def _judgements(queries: JudgedQueries, texts: Sequence[str]) -> Judgements:
+def judgements_of(queries: JudgedQueries, texts: Sequence[str]) -> Judgements:
     """The judgements, with every text that equals a relevant one as another way to the same answer.
 
     Where a document of several texts answers, a copy in another document does not: words that many documents share are

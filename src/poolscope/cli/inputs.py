@@ -34,7 +34,7 @@ from poolscope.stores.cache import cached_clouds, cached_store
 from poolscope.stores.store import Store, is_clouds, is_store, open_clouds
 from poolscope.stores.writer import texts_for_store
 from poolscope.texts import Queries, Texts, read_queries, read_texts
-from poolscope.texts.groups import groups_of_ids
+from poolscope.texts.groups import groups_of_ids, tells
 from poolscope.texts.queries import id_column_for
 from poolscope.texts.sources import open_benchmark
 
@@ -53,6 +53,20 @@ class Described(NamedTuple):
     clouds: TokenClouds
     vocabulary: Vocabulary | None = None
     labels: Sequence[str] | None = None
+
+
+class Pooled(NamedTuple):
+    """One vector a text, with the names, the texts and the documents that came with them."""
+
+    vectors: Any
+    ids: Sequence[str]
+    texts: Sequence[str] | None = None
+    labels: Sequence[str] | None = None
+
+    @property
+    def documents(self) -> Sequence[str] | None:
+        """The document of each text: as named, else by ids like doc#3."""
+        return self.labels if self.labels is not None and tells(self.labels) else groups_of_ids(self.ids)
 
 
 @dataclass(frozen=True)
@@ -188,36 +202,40 @@ class Inputs:
                 f"encode -o FOLDER`) with a metric whose parts merge."
             )
         if metric.needs == "vectors":
-            vectors, ids = self._vectors()
-            options = {} if queries is None else {"queries": self._asking(queries, ids)}
-            if metric.takes("groups") and (documents := groups_of_ids(ids)) is not None:
-                options["groups"] = documents
-            return metric(vectors, **options), ids
+            pooled = self._vectors()
+            options = {"groups": pooled.documents, "seed": self.reading.get("seed", 0)}
+            if queries is None:
+                return metric(pooled.vectors, **metric.taken(options)), pooled.ids
+            asking, relevant = self._asking(queries, pooled)
+            return metric.of_search(asking, pooled.vectors, relevant, **metric.taken(options, answered=True)), pooled.ids
         if metric.needs == "clouds":
             clouds = self.described().clouds
             return metric(clouds), clouds.ids
         corpus = self.corpus(tell=True)
         return metric(*([] if metric.needs == "texts" else [self.encoder()]), corpus.texts), corpus.ids
 
-    def _asking(self, queries: Queries, ids: Sequence[str]) -> Any:
-        """The vectors of the queries that are about these texts, as an audit asks them."""
-        from poolscope.auditing.search import query_encoder, vectors_of
+    def _asking(self, queries: Queries, pooled: Pooled) -> tuple[Any, Any]:
+        """The vectors of the queries that are about these texts, and the pairs with their answers, as in an audit."""
+        from poolscope.auditing.search import judgements_of, query_encoder, vectors_of
 
         encoder = self.encoder()
-        judged = queries.among(ids, documents=(groups_of_ids(ids),), drawn=bool(self.reading["limit"]))
-        return vectors_of(query_encoder(encoder, None), TextPooling.of(encoder), list(judged.texts))
+        documents = (groups_of_ids(pooled.ids), pooled.labels)
+        judged = queries.among(pooled.ids, documents=documents, drawn=bool(self.reading["limit"]))
+        asking = vectors_of(query_encoder(encoder, None), TextPooling.of(encoder), list(judged.texts))
+        return asking, judged.relevant if pooled.texts is None else judgements_of(judged, pooled.texts).relevant
 
-    def _vectors(self) -> tuple[Any, Sequence[str]]:
+    def _vectors(self) -> Pooled:
         """Vectors as they are stored, or pooled from clouds."""
         if is_index(self.model):
             collection = self._collection()
-            return collection.vectors, collection.ids
+            return Pooled(collection.vectors, collection.ids, collection.texts, collection.groups)
         if is_store(self.model) and Store.open(self.model).manifest.keep != "tokens":
             self.refuse_with_clouds()  # all texts, not a draw
             stored = open_store(self.model, self.screen).vectors()
-            return stored.vectors, stored.ids
+            return Pooled(stored.vectors, stored.ids, stored.texts)
         described, pooling = self._described(of_vectors=True)
-        return pooling.pool(described.clouds), described.clouds.ids
+        clouds = described.clouds
+        return Pooled(pooling.pool(clouds), clouds.ids, clouds.texts, described.labels)
 
     def _collection(self) -> Collection:
         """The vectors of a file or a vector store, which need neither model nor texts."""

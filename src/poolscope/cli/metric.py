@@ -41,11 +41,16 @@ def command(name: str) -> Callable[..., None]:
         options: dict[str, Any],
     ) -> None:
         from poolscope.cli.inputs import Inputs, read_asked
+        from poolscope.texts.groups import document_columns
 
         screen = Screen(json, seen_first=True)
         engine = arguments.open_engine(where, options)
         judgements, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
-        inputs = Inputs(model, texts, {**reading, "id_column": id_column}, options, screen, cache=not no_cache)
+        group = None
+        if texts is not None:  # as an audit tells documents
+            group, id_column = document_columns(texts, reading["column"], id_column)
+        reading = {**reading, "id_column": id_column, "label_column": group}
+        inputs = Inputs(model, texts, reading, options, screen, cache=not no_cache)
         result, ids = inputs.measured(metric, engine, judgements)
         _print(result, screen, ids)
         screen.put_result(result, json=json, table=table, figure=figure)
@@ -54,7 +59,7 @@ def command(name: str) -> Callable[..., None]:
         f"{metric.words}\n\nExample: poolscope {name} builtin:minilm texts.jsonl\n\n"
         "With nothing: the embedded model on some texts of the embedded corpus."
     )
-    return measure if metric.takes("queries") else _without(measure, "queries")
+    return measure if metric.takes_queries else _without(measure, "queries")
 
 
 def _without(command: Callable[..., None], option: str) -> Callable[..., None]:

@@ -29,7 +29,8 @@ class Metric:
     `measure` is the function, or where it stands ("package.module:name"), so that the table costs no import. Metrics
     measure; they do not judge. `page` is the page of the documentation that explains it.
 
-    What `measure` takes first: token clouds, vectors (N × d), a transformer and texts (captures), or texts.
+    What `measure` takes first: token clouds, vectors (N × d), a transformer and texts (captures), or texts. `answered`
+    is measured in its place where queries name the texts that answer them (`relevant`): it takes the vectors of both.
 
     Where the mathematics allows it, `part(shard)` gives something small, `merge` joins two of these, and
     `finish` makes the result: then one process, several processes and several machines run the same code. A `part`
@@ -46,6 +47,7 @@ class Metric:
     merge: str | Callable[[Any, Any], Any] | None = None
     finish: str | Callable[..., Result] | None = None
     on_engine: str | Callable[..., Result] | None = None
+    answered: str | Callable[..., Result] | None = None
 
     def __post_init__(self) -> None:
         if self.needs not in NEEDS:
@@ -58,7 +60,24 @@ class Metric:
 
     def takes(self, option: str) -> bool:
         """Has the function that measures an argument of this name?"""
-        return option in inspect.signature(resolve(self.measure)).parameters
+        return _takes(self.measure, option)
+
+    @property
+    def takes_queries(self) -> bool:
+        """Can queries be named?"""
+        return self.answered is not None or self.takes("queries")
+
+    def of_search(self, queries: Any, vectors: Any, relevant: Any, **options: Any) -> Result:
+        """Measure queries among vectors; `relevant` are the pairs of a query and a text that answers it."""
+        if self.answered is None:
+            return self(vectors, queries=queries, **options)
+        result: Result = resolve(self.answered)(queries, vectors, relevant, **options)
+        return result
+
+    def taken(self, options: dict[str, Any], *, answered: bool = False) -> dict[str, Any]:
+        """Those of the options that the function takes, or with `answered` the one that is given queries."""
+        function = self.answered if answered and self.answered is not None else self.measure
+        return {name: value for name, value in options.items() if _takes(function, name)}
 
     def in_parts(self, shards: Iterable[Any], **options: Any) -> Result:
         """Measure shard by shard: `part` of each, merged and finished; `options` are those of both.
@@ -99,8 +118,12 @@ class Metric:
         return result
 
 
+def _takes(function: str | Callable[..., Any], option: str) -> bool:
+    return option in inspect.signature(resolve(function)).parameters
+
+
 # What takes more than these four needs is no row: `search_recall` a search to hold against looking at every vector,
-# `query_scores` and `retrieval_by_length` queries with their answers, `match_runtime` a second source of vectors.
+# `retrieval_by_length` queries with their answers, `match_runtime` a second source of vectors.
 _ROWS = (
     Metric(
         "socm",
@@ -148,6 +171,7 @@ _ROWS = (
         "What do unrelated texts score? Which threshold keeps them out?",
         needs="vectors",
         measure="poolscope.metrics.scores:score_distribution",
+        answered="poolscope.metrics.queries:query_scores",
         page="corpus.md",
         part="poolscope.metrics.scores:scores_part",
         merge="poolscope.numbers.streaming:VectorDraw.merge",

@@ -1,5 +1,5 @@
-"""What queries find: their scores with the texts that answer them and with all others, the cut-off between the two, and
-how many of the true nearest an approximate search returns, setting by setting.
+"""What queries find: their scores with the texts that answer them and with all others, the threshold between the two,
+and how many of the true nearest an approximate search returns, setting by setting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from poolscope.numbers.intervals import (
     left_out_share,
     mean_estimate,
     query_units,
-    score_text,
     share_estimate,
     too_few,
 )
@@ -33,6 +32,8 @@ from poolscope.show.charts import COLOURS, GREY, curve, panel
 Counts = NDArray[Any]
 Find = Callable[[NDArray[Any], int, int | None], Sequence[Sequence[str]]]
 
+WORKS = 0.8
+"""The share of the relevant texts that a threshold keeps that works."""
 # Beyond this many queries a draw of them is looked at.
 MOST_QUERIES = 2000
 _BINS, _SHOWN, _BLOCK = 2048, 128, 2**24
@@ -46,8 +47,8 @@ _TIE = 1e-5
 class QueryScores(Result):
     """The cosines of queries with the texts that answer them (relevant) and with all other texts (wrong).
 
-    `cut_off` is the lowest score that at most a share `false_hits` of the wrong pairs reaches: of all such cut-offs it
-    keeps the most relevant ones. `recall` is the share of a query's relevant texts that reach it, the mean over
+    `threshold` is the lowest score that at most a share `false_hits` of the wrong pairs reaches: of all such thresholds
+    it keeps the most relevant ones. `recall` is the share of a query's relevant texts that reach it, the mean over
     queries; `precision` the share of relevant ones among all pairs that do; `passing` how many texts a query then
     gets. Intervals are for other queries about these texts: over queries, or over the documents of their first relevant
     texts where `groups` tells them. What nobody named relevant counts as wrong, except texts of
@@ -62,7 +63,7 @@ class QueryScores(Result):
     false_hits: float
     relevant: Estimate
     wrong: Estimate
-    cut_off: Estimate
+    threshold: Estimate
     recall: Estimate
     precision: Estimate
     passing: float
@@ -73,7 +74,7 @@ class QueryScores(Result):
 
     @property
     def placed(self) -> bool:
-        """Are there wrong pairs enough for the share? If not, the cut-off lies above all of them, and no more."""
+        """Are there wrong pairs enough for the share? If not, the threshold lies above all of them, and no more."""
         return self.wrong_pairs * self.false_hits >= 1
 
     @property
@@ -83,15 +84,25 @@ class QueryScores(Result):
 
     shown_rows = 0
 
+    @property
+    def works(self) -> bool:
+        """Does the threshold keep most of the relevant texts?"""
+        return self.recall.value_or_raise >= WORKS
+
     def in_words(self) -> tuple[str, ...]:
-        """Sentences on the scores of relevant and irrelevant texts, and on a score threshold between them."""
-        means = f"{self.relevant.value_or_raise:.2f} on average against relevant texts"
-        cut_off = score_text(self.cut_off.value_or_raise)
-        threshold = f"A score threshold of {cut_off} lets through {self.share} of the irrelevant texts"
+        """The threshold and what it keeps, and the mean scores of relevant and of other texts."""
+        means = f"{self.relevant.value_or_raise:.2f} on average with relevant texts"
+        scores = f"Queries score {means} and {self.wrong.value_or_raise:.2f} with others."
+        if not self.placed:
+            return (scores, "There are too few pairs with others to set a threshold.")
+        kept = f"keeps {self.recall.value_or_raise:.0%} of the relevant texts"
         return (
-            f"Queries score {means} and {self.wrong.value_or_raise:.2f} against irrelevant ones.",
-            f"{threshold} and {self.recall.value_or_raise:.0%} of the relevant ones.",
-            f"{self.precision.value_or_raise:.0%} of what it lets through is relevant.",
+            f"A score threshold of {self.threshold.value_or_raise:.3f} {kept} and lets through {self.share} of the "
+            f"others.",
+            f"Of what passes, {self.precision.value_or_raise:.0%} is relevant."
+            if self.works
+            else f"No threshold that strict keeps {WORKS:.0%}: do not filter by score.",
+            scores,
         )
 
     def rows(self) -> list[dict[str, Any]]:
@@ -100,7 +111,7 @@ class QueryScores(Result):
         return column_rows(low=low, high=high, relevant=self.relevant_counts, wrong=self.wrong_counts)
 
     def figure(self) -> Any:
-        """Both distributions, with the cut-off."""
+        """Both distributions, with the threshold."""
         lines = []
         kinds = (("others", self.wrong_counts, GREY), ("relevant", self.relevant_counts, COLOURS[0]))
         for name, counts, colour in kinds:
@@ -108,8 +119,8 @@ class QueryScores(Result):
             lines.append(curve(self.edges[:-1], density, name, colour, shape="hv", fill="tozeroy"))
         title = "What queries score with the texts that answer them, and with others"
         figure = panel(*lines, title=title, across="cosine", along="density of pairs", y={"rangemode": "tozero"})
-        cut_off = self.cut_off.value_or_raise
-        figure.add_vline(cut_off, line={"color": COLOURS[1]}, annotation_text=f"threshold {cut_off:.3f}")
+        threshold = self.threshold.value_or_raise
+        figure.add_vline(threshold, line={"color": COLOURS[1]}, annotation_text=f"threshold {threshold:.3f}")
         return figure
 
 
@@ -123,7 +134,7 @@ def query_scores(
     false_hits: float = 0.01,
     seed: int = 0,
 ) -> QueryScores:
-    """Where the relevant and the wrong texts of queries lie on the scale, and the cut-off between them.
+    """Where the relevant and the wrong texts of queries lie on the scale, and the threshold between them.
 
     Parameters
     ----------
@@ -136,14 +147,14 @@ def query_scores(
     groups : list
         The document of each text: other texts of the document of a relevant one count as neither.
     false_hits : float
-        The share of wrong pairs that the cut-off may let pass.
+        The share of wrong pairs that the threshold may let pass.
     seed : int
         Of the draw of queries where there are more than 2,000.
 
     Returns
     -------
     QueryScores
-        Means, cut-off, recall and precision at it with intervals over queries, histograms.
+        Means, threshold, recall and precision at it with intervals over queries, histograms.
 
     Examples
     --------
@@ -164,7 +175,7 @@ def query_scores(
     pairs = _Pairs(rows[chosen], documents, judged, named, chosen, groups)
     (right, wrong), sums = pairs.tallied()
     units = query_units(judged, groups)
-    cut, recall, precision, passing = _at_cut_off(right, wrong, units, false_hits)
+    cut, recall, precision, passing = _at_threshold(right, wrong, units, false_hits)
     return QueryScores(
         queries=len(chosen),
         texts=len(documents),
@@ -174,8 +185,8 @@ def query_scores(
         false_hits=false_hits,
         relevant=_mean_over_queries(sums[0], right.sum(axis=1), units),
         wrong=_mean_over_queries(sums[1], wrong.sum(axis=1), units),
-        cut_off=replace(
-            _cut_off(wrong, cut, pairs.edges, units), floor=isotropic_quantile(1 - false_hits, documents.shape[1])
+        threshold=replace(
+            _threshold(wrong, cut, pairs.edges, units), floor=isotropic_quantile(1 - false_hits, documents.shape[1])
         ),
         recall=recall,
         precision=precision,
@@ -263,8 +274,10 @@ def _lowest(wrong: Counts, false_hits: float) -> Index:
     return np.asarray(np.argmax(_share_above(wrong) <= false_hits, axis=-1))
 
 
-def _at_cut_off(right: Counts, wrong: Counts, units: Units, false_hits: float) -> tuple[int, Estimate, Estimate, float]:
-    """The edge of the cut-off; its recall and precision, with the cut-off placed anew without each unit; what passes.
+def _at_threshold(
+    right: Counts, wrong: Counts, units: Units, false_hits: float
+) -> tuple[int, Estimate, Estimate, float]:
+    """The edge of the threshold; recall and precision, with the threshold placed anew without each unit; what passes.
 
     right, wrong (queries × bins): how many pairs of each query score in each bin.
     """
@@ -302,8 +315,8 @@ def _as_recall(precision: Estimate, recall: Estimate) -> Estimate:
     return replace(precision, interval=replace(own, low=min(own.low, low), high=max(own.high, high), method=method))
 
 
-def _cut_off(wrong: Counts, cut: int, edges: Array, units: Units) -> Estimate:
-    """The cut-off, from the interval of the share of wrong pairs above it to scores that such shares lie above.
+def _threshold(wrong: Counts, cut: int, edges: Array, units: Units) -> Estimate:
+    """The threshold, from the interval of the share of wrong pairs above it to scores that such shares lie above.
 
     A few queries have most of these pairs, so that the share is skewed, which its interval removes.
     """
