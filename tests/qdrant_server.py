@@ -20,8 +20,14 @@ def _answer(client: QdrantClient, path: str, body: dict[str, Any]) -> Any:
     parts = path.partition("?")[0].strip("/").split("/")
     if parts == ["collections"]:
         return client.get_collections()
+    if parts[2:] == ["exists"]:
+        return {"exists": client.collection_exists(parts[1])}
+    if len(parts) == 2 and body:
+        return client.create_collection(parts[1], models.VectorParams.model_validate(body["vectors"]))
     if len(parts) == 2:
         return client.get_collection(parts[1])
+    if parts[2:] == ["points"]:
+        return client.upsert(parts[1], [models.PointStruct.model_validate(point) for point in body["points"]])
     if parts[2:] == ["points", "scroll"]:
         names = ("limit", "offset", "with_payload")
         points, following = client.scroll(
@@ -61,6 +67,9 @@ def serving(client: QdrantClient, *, key: str | None = None) -> Iterator[tuple[s
                 self._send(200, {"result": result, "status": "ok", "time": 0.0})
 
         def do_GET(self) -> None:
+            self.do_POST()
+
+        def do_PUT(self) -> None:
             self.do_POST()
 
         def _send(self, status: int, content: Any) -> None:

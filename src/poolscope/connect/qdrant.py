@@ -50,6 +50,7 @@ PREFIX = "qdrant:"
 _DISTANCES: dict[str, Distance] = {"Cosine": "cosine", "Dot": "dot", "Euclid": "l2"}
 _VALUES = (16, 32, 64, 128, 256, 512, 1024)
 _REMEDY = "Check the address, that the server runs, and the key (QDRANT_API_KEY)."
+_ID = "id"  # the field of names that Qdrant does not allow as ids
 _LOOK = 20  # rows that are looked at for the names of their fields
 
 
@@ -100,7 +101,7 @@ def write_qdrant(name: str, rows: NewRows) -> None:
             client.create_collection(collection, vectors_config=form)
             for part, beside in rows.parts():
                 points = [
-                    models.PointStruct(id=_allowed_id(each), vector=vector, payload={"id": each, **row})
+                    models.PointStruct(id=_allowed_id(each), vector=vector, payload={_ID: each, **row})
                     for each, vector, row in zip(rows.ids[part], rows.vectors[part].tolist(), beside, strict=True)
                 ]
                 client.upsert(collection, points=points)
@@ -120,6 +121,12 @@ def _allowed_id(name: str) -> int | str:
         return str(uuid.UUID(name))
     except ValueError:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, name))
+
+
+def _is_named(point: Any) -> bool:
+    """Was the id of a point made from the name in its payload, as `write_qdrant` makes it?"""
+    name = (point.payload or {}).get(_ID)
+    return name is not None and str(_allowed_id(str(name))) == str(point.id)
 
 
 def _connected(name: str, shown: str) -> tuple[Any, str | None]:
@@ -168,14 +175,17 @@ class QdrantConnector:
         self.distance = _DISTANCES.get(getattr(named[vector].distance, "value", ""))
         first, _ = client.scroll(collection, limit=_LOOK, with_payload=True, with_vectors=False)
         payloads = [point.payload or {} for point in first]
-        self._fields = metadata_fields(payloads, Fields(vector or None, fields.text, fields.id, fields.group), name)
+        names = list(dict.fromkeys(each for row in payloads for each in row))
+        known = chosen("ids", fields.id, names, _ID if first and all(map(_is_named, first)) else None, name)
+        self._fields = metadata_fields(payloads, Fields(vector or None, fields.text, known, fields.group), name)
         self.notes: Sequence[str] = guessed_notes(Fields(vector or None, fields.text, None, fields.group), self._fields)
         self.search = self._search()
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Page by page."""
         place: Any = None
-        wanted = [name for name in (self._fields.text, self._fields.group) if name is not None]
+        named = (self._fields.id, self._fields.text, self._fields.group)
+        wanted = [name for name in named if name is not None]
         while True:
             with asking(self.name, BROKE):
                 points, place = self._client.scroll(
@@ -189,7 +199,7 @@ class QdrantConnector:
             with asking(self.name, "Check its points."):
                 vectors = [self._vector_of(point.vector) for point in points]
             yield Batch(
-                ids=[str(point.id) for point in points],
+                ids=[self._name_of(point) for point in points],
                 vectors=vectors,
                 texts=column(payloads, self._fields.text),
                 groups=column(payloads, self._fields.group),
@@ -200,6 +210,11 @@ class QdrantConnector:
     def close(self) -> None:
         """Of a folder: so that another process can open it."""
         self._client.close()
+
+    def _name_of(self, point: Any) -> str:
+        """The id of a point, or the name that stands in its payload."""
+        name = None if self._fields.id is None else (point.payload or {}).get(self._fields.id)
+        return str(point.id if name is None else name)
 
     def _vector_of(self, stored: Any) -> Any:
         if isinstance(stored, dict):
@@ -214,12 +229,12 @@ class QdrantConnector:
 
         def find(queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
             params = None if value is None else models.SearchParams(hnsw_ef=value)
-            wanted = [
-                models.QueryRequest(query=query.tolist(), using=self._vector or None, limit=k, params=params)
-                for query in queries
-            ]
+            how = {"using": self._vector or None, "limit": k, "params": params}
+            if self._fields.id is not None:
+                how["with_payload"] = [self._fields.id]
+            wanted = [models.QueryRequest(query=query.tolist(), **how) for query in queries]
             answers = self._client.query_batch_points(self._collection, requests=wanted)
-            return [[str(point.id) for point in answer.points] for answer in answers]
+            return [[self._name_of(point) for point in answer.points] for answer in answers]
 
         return Search(find, "HNSW", setting="hnsw_ef", values=_VALUES)
 
