@@ -7,7 +7,7 @@ import pytest
 
 from poolscope import audit, one_space
 from poolscope.errors import InputError
-from poolscope.metrics.one_space import OneSpace
+from poolscope.metrics.one_space import SEPARATION, OneSpace
 
 COUNT, DIMENSION = 300, 48
 _LETTERS = ("bcdfghklmnprstvz", "aeiou")
@@ -63,6 +63,33 @@ def test_an_index_of_one_model_raises_no_alarm(topics, cone):
 def test_two_languages_are_not_two_models():
     texts = [*corpus(0, size=200), *corpus(7, size=100)]
     assert not one_space(model(texts, 1), texts).above_floor
+
+
+def weak(texts: list[str], seed: int) -> np.ndarray:
+    """A model whose vectors go by words so little that no row of few texts can be told by itself."""
+    vectors = model(texts, seed, cone=0.3)
+    return vectors + 0.1 * np.random.default_rng(seed).standard_normal(vectors.shape)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_few_texts_are_told_apart_as_two_clusters_where_no_row_can(seed):
+    texts = corpus(seed, size=100)
+    vectors, others = weak(texts, 1 + seed), weak(texts, 100 + seed)
+    assert one_space(vectors, texts).other.value is None
+    vectors[:30] = others[:30]
+    found = one_space(vectors, texts)
+    assert found.separation < SEPARATION
+    assert found.above_floor
+    assert found.other.value == pytest.approx(0.3, abs=0.05)
+    assert np.isin(found.strays, np.arange(30)).mean() > 0.9
+
+
+@pytest.mark.parametrize("few", [20, 30, 40])
+def test_few_texts_of_two_languages_or_topics_are_not_two_models(few):
+    for seed in range(5):
+        texts = [*corpus(seed, size=100 - few), *corpus(50 + seed, size=few)]
+        assert not one_space(weak(texts, 1), texts).above_floor
+        assert not one_space(weak(corpus(seed, topics=2, size=100), 1), corpus(seed, topics=2, size=100)).above_floor
 
 
 @pytest.mark.parametrize("cone", [0.0, 2.0])

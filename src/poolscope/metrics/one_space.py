@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
+from scipy import sparse, special
 
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
@@ -32,7 +32,7 @@ MOST_TEXTS = 1000
 FEWEST_TEXTS = 100
 """Fewer texts predict each other too badly to tell a stray vector from an odd text."""
 SEPARATION = 2.0
-"""Below this many standard deviations above chance the words of texts do not tell whose their vectors are."""
+"""Below this many standard deviations above chance the words of a text do not tell whose its vector is."""
 
 # What indexes of one model give, by benchmarks/one_space.py: odd texts such as tables, and of few texts one or two that
 # no other text predicts.
@@ -45,6 +45,8 @@ _LEAST_EXPLAINED = 0.1
 # Of a part of the texts, those tell of a text that explain at least this share of what all of them do.
 _LEAST_OF_ALL = 0.5
 _ROUNDS, _STEPS = 8, 200
+# Principal directions that two clusters begin from, and rows of a cluster that a mean needs.
+_STARTS, _FEWEST_OF_SIDE = 3, 10
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -53,8 +55,8 @@ class OneSpace(Result):
 
     `other` is the share of the vectors that belong to no text like theirs (another model, another text, noise); its
     floor is what odd texts give in indexes of one model. `separation` is how many standard deviations above chance the
-    vectors of one origin stand: below 2 nothing can be told, and `other` has no value. `worded` is the share of the
-    texts that share words with others.
+    vectors of one origin stand: below 2 nothing can be told row by row, and `other` has a value only where a whole
+    cluster is of another origin. `worded` is the share of the texts that share words with others.
     `scores` are those standard deviations for each of `positions`, NaN where words do not tell, and `probabilities`
     that its vector is another.
     """
@@ -125,7 +127,9 @@ def one_space(
     others on that prediction, in standard deviations: Gaussian around a mean well above 0 for vectors of one model, and
     standard normal for a vector that has nothing to do with its text. The share of the latter is fitted by expectation
     maximisation; vectors that are rather of another origin are then left out of the prediction, until none changes.
-    That starts from all vectors and from the larger of two clusters, and the larger share counts.
+    That starts from all vectors and from the larger of two clusters, and the larger share counts. Where texts are too
+    few to tell row by row, two clusters are held against each other: the smaller one is of another origin where the
+    words that predict the larger do not predict it.
 
     Parameters
     ----------
@@ -171,8 +175,10 @@ def one_space(
     likeness = (words @ words.T).toarray()
     everywhere = np.ones(len(rows), dtype=bool)
     explained = _predicted(likeness, rows, everywhere).explained
-    starts = (everywhere, _larger_side(rows))
-    fits = [fit for start in starts if (fit := _converged(likeness, rows, start, explained)) is not None]
+    sides = _larger_sides(rows)
+    fits = [fit for start in (everywhere, sides[0]) if (fit := _converged(likeness, rows, start, explained))]
+    if not fits:  # too few texts to tell row by row: perhaps side by side
+        fits = [fit for side in sides if (fit := _apart(likeness, rows, side, explained))]
     worded = float((explained >= _LEAST_EXPLAINED).mean())
     nothing = _Fit(0.0, np.full(len(rows), np.nan), np.zeros(len(rows)))
     fit = max(fits, key=lambda fit: float(fit.probabilities.sum()), default=nothing)
@@ -319,10 +325,37 @@ def _converged(likeness: Array, rows: Array, start: NDArray[np.bool_], explained
     return _Fit(separation, scores, probabilities) if separation >= SEPARATION else None
 
 
-def _larger_side(rows: Array) -> NDArray[np.bool_]:
-    """The larger of two clusters, which the first principal direction begins; all where there is one."""
+def _apart(likeness: Array, rows: Array, side: NDArray[np.bool_], explained: Array) -> _Fit | None:
+    """The smaller side as vectors of another origin, where words that predict the larger side do not predict it.
+
+    A mean over a side tells what single rows of few texts do not: it has to lie below half of what the larger side
+    gives, with both ends of their intervals. Rows whose words the other side does not have, as those of another
+    language, count for nothing.
+    """
+    prediction = _predicted(likeness, rows, side)
+    tells = prediction.explained >= np.maximum(_LEAST_OF_ALL * explained, _LEAST_EXPLAINED)
+    scores = np.where(tells, _standing(prediction, rows, side), np.nan)
+    own, other = scores[side & tells], scores[~side & tells]
+    if min(len(own), len(other)) < _FEWEST_OF_SIDE:
+        return None
+    lowest, highest = own.mean() - _reach(own), other.mean() + _reach(other)
+    return _Fit(float(own.mean()), scores, (~side & tells).astype(float)) if highest < lowest / 2 else None
+
+
+def _reach(scores: Array) -> float:
+    """Half of the interval of a mean."""
+    error = scores.std(ddof=1) / np.sqrt(len(scores))
+    return float(special.stdtrit(len(scores) - 1, 0.975) * error)
+
+
+def _larger_sides(rows: Array) -> list[NDArray[np.bool_]]:
+    """The larger of two clusters, from each of the first principal directions; all rows where there is one."""
     centred = rows - rows.mean(axis=0)
-    side = centred @ np.linalg.svd(centred, full_matrices=False)[2][0] > 0
+    return [_larger_side(rows, centred @ axis > 0) for axis in np.linalg.svd(centred, full_matrices=False)[2][:_STARTS]]
+
+
+def _larger_side(rows: Array, side: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The larger of two clusters that begin with one side; all where there is one."""
     for _ in range(_ROUNDS):
         if side.all() or not side.any():
             return np.ones(len(rows), dtype=bool)
