@@ -9,7 +9,7 @@ import pytest
 
 from audit_data import DIMENSION, asking, bag_of_words, in_a_cone, topics
 from poolscope import audit, calibrate, read_texts
-from poolscope.auditing.worlds import WORLDS, Source, World
+from poolscope.auditing.worlds import WORLDS, PromptedEncoder, Source, World
 from poolscope.encoders import as_encoder
 from poolscope.errors import InputError
 from poolscope.results import Result
@@ -37,6 +37,16 @@ def test_a_planted_cause_is_named_first_and_nothing_is_fixed_where_there_is_noth
         assert named[0] == WORLDS[name].cause
     else:
         assert all(finding.level != "fix" for finding in found.findings)
+
+
+def test_queries_without_any_prompt_are_a_defect_and_other_words_may_be_meant_so(source):
+    draw = source.drawn(60, 30, seed=0)
+    model = PromptedEncoder(draw.encoder)
+    reasons = {prompt: draw.audit(draw.cut, model, query_prompt=prompt)["prompt"] for prompt in ("", "ask: ", None)}
+    assert (reasons[""].level, reasons[""].reason) == ("fix", "defect")
+    assert reasons["ask: "].reason != "defect"
+    assert reasons["ask: "].number.value == 1.0
+    assert reasons[None].level == "ok"
 
 
 def test_a_draw_has_its_queries_with_their_texts_and_no_text_twice(source):

@@ -11,13 +11,17 @@ from poolscope.numbers.intervals import Estimate
 
 
 def queries_without(search: Search) -> Symptom | None:
-    """The share of queries that lack the prompt that the model declares for them: all or none."""
+    """The share of queries that lack the prompt that the model declares for them: all or none.
+
+    Another prompt may be meant so. None at all is a defect: the model then reads queries as it never did in training.
+    """
     declared = resolve_prompt(search.encoder.card, EncoderOptions(role="query"))
     if not declared or not len(search):
         return None
     used = resolve_prompt(search.asking.card, options_of(search.asking))
-    lacking = float(used != declared)
-    return Symptom(Estimate(lacking, floor=0.0), values={"prompt": declared.strip()[:24], "queries": len(search)})
+    lacking = Estimate(float(used != declared), floor=0.0)
+    values = {"prompt": declared.strip()[:24], "queries": len(search)}
+    return Symptom(lacking, values=values, defect=not used)
 
 
 PROMPT = Cause(
