@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from poolscope.auditing.material import as_corpus, read_judged
+from poolscope.auditing.result import Audit
 from poolscope.auditing.run import MODEL
 from poolscope.auditing.words import fill, percent
 from poolscope.auditing.worlds import WORLDS, Source, World
@@ -167,42 +168,51 @@ def calibrate(
             raise InputError(f"{name}: received {value!r}; allowed is a whole number, 1 or more, such as 20.")
     made_of = _texts_and_relevant(texts, queries, seed)  # what cannot be used is said before the model is opened
     source = Source.of(as_encoder(model, **options), *made_of).pool(3 * text_count, 3 * query_count, seed)
-    counted = []
-    for world in chosen:
-        firsts: Counter[str] = Counter()
-        places: Counter[int] = Counter()
-        count = 0
-        for run in range(runs):
-            found = world.make(source.drawn(text_count, query_count, seed + run))
-            named = [finding.cause for finding in found.looked if finding.level in ("fix", "look")]
-            wrong = any(finding.level == "fix" for finding in found.findings)
-            firsts[named[0] if named else "nothing"] += 1
-            if world.cause:
-                places[named.index(world.cause) + 1 if world.cause in named else 0] += 1
-            count += int(named[:1] == [world.cause] if world.cause else wrong)
+    tallies = {world.name: _Tally() for world in chosen}
+    for run in range(runs):  # all worlds of a draw after each other, so that its texts are encoded once
+        for world in chosen:
+            tallies[world.name].add(world, world.make(source.drawn(text_count, query_count, seed + run)))
             if progress is not None:
                 progress(1)
-        share = share_of(count, runs, each="runs")
-        first = dict(firsts.most_common())
-        counted.append(
-            WorldCount(
-                world=world.name,
-                cause=world.cause,
-                runs=runs,
-                count=count,
-                share=share,
-                first=first,
-                places=dict(sorted(places.items())),
-            )
-        )
     return Calibration(
         model=source.encoder.card.name,
         texts=min(text_count, len(source.texts)),
         queries=min(query_count, len(source.relevant)),
         self_made=source.self_made,
-        worlds=tuple(counted),
+        worlds=tuple(tallies[world.name].counted(world, runs) for world in chosen),
         provenance=provenance(settings={"seed": seed, "runs": runs}),
     )
+
+
+@dataclass
+class _Tally:
+    """What the runs of one world said."""
+
+    count: int = 0
+    first: Counter[str] = field(default_factory=Counter)
+    places: Counter[int] = field(default_factory=Counter)
+
+    def add(self, world: World, found: Audit) -> None:
+        """Count one run."""
+        named = [finding.cause for finding in found.looked if finding.level in ("fix", "look")]
+        self.first[named[0] if named else "nothing"] += 1
+        if world.cause:
+            self.places[named.index(world.cause) + 1 if world.cause in named else 0] += 1
+            self.count += named[:1] == [world.cause]
+        else:
+            self.count += any(finding.level == "fix" for finding in found.findings)
+
+    def counted(self, world: World, runs: int) -> WorldCount:
+        """All runs."""
+        return WorldCount(
+            world=world.name,
+            cause=world.cause,
+            runs=runs,
+            count=self.count,
+            share=share_of(self.count, runs, each="runs"),
+            first=dict(self.first.most_common()),
+            places=dict(sorted(self.places.items())),
+        )
 
 
 def _chosen(names: Sequence[str] | None) -> list[World]:

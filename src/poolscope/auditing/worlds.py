@@ -37,7 +37,7 @@ LIMIT = 64
 PART, MOST = 0.3, 0.6
 """The share of texts that have a planted defect (a copy, the vector of another model, another length), and of those
 that have boilerplate."""
-_HELD = 2**21  # tokens that are kept for the next world
+_HELD = 2**29  # bytes of tokens that are kept for the next world
 
 Random = np.random.Generator
 
@@ -78,14 +78,11 @@ class WorldEncoder:
         rows, clouds = self._known.get(key, ({}, None))
         new = [text for text in dict.fromkeys(texts) if text not in rows]
         if new:
+            if clouds is not None and int(clouds.lengths.sum()) * clouds.dimension * clouds.dtype.itemsize > _HELD:
+                rows, clouds, new = {}, None, list(dict.fromkeys(texts))
             encoded = self.base.encode(new, progress=progress)[-1]
-            if clouds is not None and int(clouds.lengths.sum()) < _HELD:
-                encoded = TokenClouds.concatenate([clouds, encoded])
-            else:
-                rows = {}
-                new = list(dict.fromkeys(texts))
-                encoded = encoded if len(encoded) == len(new) else self.base.encode(new)[-1]
-            clouds, rows = encoded, {**rows, **{text: len(rows) + k for k, text in enumerate(new)}}
+            rows = {**rows, **{text: len(rows) + k for k, text in enumerate(new)}}
+            clouds = encoded if clouds is None else TokenClouds.concatenate([clouds, encoded])
             self._known[key] = rows, clouds
         assert clouds is not None
         return {-1: self.changed(clouds.select([rows[text] for text in texts]))}
