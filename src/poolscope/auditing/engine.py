@@ -14,6 +14,7 @@ from poolscope.auditing.cause import Cause, Symptom, all_causes, loss_of
 from poolscope.auditing.cure import Cure, Tried
 from poolscope.auditing.decision import decide_first
 from poolscope.auditing.ledger import Ledger
+from poolscope.auditing.map import text_map
 from poolscope.auditing.misses import open_misses
 from poolscope.auditing.result import Audit, Finding
 from poolscope.auditing.rule import Rule, beyond_floor, decide
@@ -103,6 +104,7 @@ def examine(
         ),
         threshold=None if before is None else clock.timed("threshold", lambda: score_threshold(search)),
         misses=() if ledger is None else clock.timed("misses", lambda: open_misses(search, ledger)),
+        map=None if ledger is None else clock.timed("map", lambda: text_map(search, ledger)),
         query_texts=search.queries,
         query_units=tuple(search.units.tolist()) if len(search) else (),
         query_ndcg=None if before is None else before.ndcg,

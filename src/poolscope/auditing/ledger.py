@@ -57,6 +57,11 @@ class Ledger(Result):
         """The queries that are missed: no relevant text in the top k."""
         return np.flatnonzero(self.best(self.rank) > self.k)
 
+    def missed_rows(self) -> Index:
+        """For each missed query the row of the relevant text that ranks best."""
+        rows = (np.flatnonzero(self.query == query) for query in self.misses().tolist())
+        return np.array([each[np.argmin(self.rank[each])] for each in rows], dtype=np.int64)
+
     def rescued(self, name: str) -> Index:
         """The missed queries that a cure or a yardstick finds."""
         rank = self.ranks[name] if name in self.ranks else self.yardsticks[name]

@@ -104,12 +104,10 @@ def _opened(search: Search, ledger: Ledger) -> Iterator[Miss]:
     usual = search.k * len(search) / len(search.vectors)
     hubs = times > max(_HUB * usual, search.k)
     ranks = {**ledger.ranks, **ledger.yardsticks}
-    missed = ledger.misses()
-    answers = {query: np.flatnonzero(ledger.query == query) for query in missed.tolist()}
-    best = {query: int(rows[np.argmin(ledger.rank[rows])]) for query, rows in answers.items()}
-    inside = _insides(search, missed, ledger.text[list(best.values())])
-    for query, rows in answers.items():
-        row = best[query]
+    missed, best = ledger.misses(), ledger.missed_rows()
+    inside = _insides(search, missed, ledger.text[best])
+    for query, row in zip(missed.tolist(), best.tolist(), strict=True):
+        rows = np.flatnonzero(ledger.query == query)
         text = int(ledger.text[row])
         scores = search.query_vectors[query] @ search.vectors[text]
         yield Miss(

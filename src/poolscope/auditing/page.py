@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from operator import itemgetter
 from typing import Any
 
 from poolscope import __version__
+from poolscope.auditing.map import drawing
 from poolscope.auditing.misses import MOST_MISSES, Inside, Miss
 from poolscope.auditing.result import Audit, Finding
 from poolscope.auditing.rule import WHY
@@ -22,7 +24,7 @@ from poolscope.words import clean
 
 FOLDED = 20
 """Missed queries in the list; all others fold into its last line, so that a page of many stays short."""
-_COLOURS = 4
+_COLOURS, _LEFT = 4, 5  # the colours of cures in the bar, and that of what none finds
 _WIDTH = 200.0  # of the drawing of an interval
 
 
@@ -50,6 +52,7 @@ def audit_page(audit: Audit) -> str:
         "k": audit.rule.k,
         "level": percent(audit.rule.level),
         "folded": FOLDED,
+        "map": _map(audit),
         "misses": [_miss(audit, miss) for miss in audit.misses[:MOST_MISSES]],
         "more_misses": len(audit.misses) > MOST_MISSES,
         "threshold": None if audit.threshold is None else audit.threshold.in_words(),
@@ -96,18 +99,32 @@ def _parts(audit: Audit) -> Iterator[dict[str, Any]]:
     """The parts of the bar: queries found, found by each cure that adds some, and by nothing that we tried."""
     if not audit.queries or audit.ledger is None:
         return
-    counts = [("found in the top results", audit.queries - audit.missed, 0)]
-    explained = audit.ledger.explained(audit.gaining)
-    shown = explained[: _COLOURS - 1]
-    counts += [
-        (f"missed; found by {audit.labels[each.name]}", len(each.queries), 1 + k) for k, each in enumerate(shown)
-    ]
-    if rest := sum(len(each.queries) for each in explained[_COLOURS - 1 :]):
-        counts.append(("missed; found by other cures", rest, _COLOURS))
-    counts.append(("missed; found by nothing that we tried", len(audit.ledger.unexplained(audit.gaining)), 5))
-    for words, number, colour in counts:
-        if number:
-            yield {"words": words, "count": number, "colour": colour, "width": round(100 * number / audit.queries, 2)}
+    colours = Counter(_colours(audit).values())
+    explained = audit.ledger.explained(audit.gaining)[: _COLOURS - 1]
+    words = {
+        0: "found in the top results",
+        **{1 + k: f"missed; found by {audit.labels[each.name]}" for k, each in enumerate(explained)},
+        _COLOURS: "missed; found by other cures",
+        _LEFT: "missed; found by nothing that we tried",
+    }
+    counts = {**colours, 0: audit.queries - audit.missed}
+    for colour, name in words.items():
+        if number := counts.get(colour, 0):
+            yield {"words": name, "count": number, "colour": colour, "width": round(100 * number / audit.queries, 2)}
+
+
+def _colours(audit: Audit) -> dict[int, int]:
+    """The part of the bar that each missed query is in: the first cures that add some, the others, or none."""
+    if audit.ledger is None:
+        return {}
+    found = enumerate(audit.ledger.explained(audit.gaining), start=1)
+    by_cure = {query: min(place, _COLOURS) for place, each in found for query in each.queries}
+    return {query: by_cure.get(query, _LEFT) for query in audit.ledger.misses().tolist()}
+
+
+def _map(audit: Audit) -> dict[str, Any] | None:
+    """The drawing of the map, with the misses that are opened."""
+    return None if audit.map is None else drawing(audit.map, audit.misses[:MOST_MISSES], _colours(audit))
 
 
 def _beside(audit: Audit) -> list[tuple[str, int]]:

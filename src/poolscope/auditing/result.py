@@ -17,15 +17,16 @@ from poolscope.auditing.cause import STAGES, Stage
 from poolscope.auditing.cure import Cost
 from poolscope.auditing.decision import Decision
 from poolscope.auditing.ledger import Ledger
+from poolscope.auditing.map import TextMap
 from poolscope.auditing.misses import Miss
 from poolscope.auditing.rule import WHY, Reason, Rule
-from poolscope.auditing.threshold import ScoreThreshold
 from poolscope.auditing.words import fill
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.evaluation.paired import CureTrial
 from poolscope.files import folder_to_write, in_plain_words, refuse_special, text_of
 from poolscope.folder import Folder
+from poolscope.metrics.queries import QueryScores
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate
 from poolscope.replacing import current_file, replaced_files
@@ -96,9 +97,10 @@ class Audit(Result):
 
     `found` is the share of queries with a relevant text in the top k, `relevant_found` that of all relevant texts.
     `findings` has one row a cause, `trials` one a cure, `yardsticks` one for each other way to search. `ledger` has one
-    row a query and relevant text, `misses` one record a missed query, `per_query` the nDCG@k and the best rank of each.
-    `self_made` says how queries were made; "" where they are the user's. Without queries (`queries` is 0) there are
-    symptoms only. `search` holds vectors and tokens; an audit that was loaded has none.
+    row a query and relevant text, `misses` one record a missed query, `map` their places among the texts, `per_query`
+    the nDCG@k and the best rank of each. `threshold` are the scores of queries, with the threshold between relevant and
+    other texts. `self_made` says how queries were made; "" where they are the user's. Without queries (`queries` is 0)
+    there are symptoms only. `search` holds vectors and tokens; an audit that was loaded has none.
     """
 
     model: Mapping[str, Any]
@@ -119,8 +121,9 @@ class Audit(Result):
     costs: Mapping[str, Cost]
     labels: Mapping[str, str]
     decision: Decision
-    threshold: ScoreThreshold | None = None
+    threshold: QueryScores | None = None
     misses: tuple[Miss, ...] = field(default=(), repr=False)
+    map: TextMap | None = field(default=None, repr=False)
     query_texts: tuple[str, ...] = field(default=(), repr=False)
     query_units: tuple[int, ...] = field(default=(), repr=False)
     query_ndcg: Array | None = field(default=None, repr=False, metadata={"bulk": True})
