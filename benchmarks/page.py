@@ -4,8 +4,8 @@
     python benchmarks/page.py audit/report.html
 
 Each load has a context of its own, so that nothing is cached, and the two kinds of pages take turns. First paint is
-what the browser itself reports (`first-contentful-paint`, from the start of the navigation); drawn is when the last
-figure that is not folded stands. Needs playwright and Chromium.
+what the browser itself reports (`first-contentful-paint`, from the start of the navigation); drawn is when the whole
+page is loaded, folded figures included. Needs playwright and Chromium.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
 }).observe({ type: "paint", buffered: true }))"""
 
 
-def load(browser: Any, address: str, *, ready: bool) -> tuple[float, float]:
-    """Milliseconds to the first paint and to the last figure."""
+def load(browser: Any, address: str) -> tuple[float, float]:
+    """Milliseconds to the first paint and to the whole page."""
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page = context.new_page()
     page.goto(address, wait_until="commit")
     painted = float(page.evaluate(PAINTED))
-    if ready:
-        page.wait_for_selector("html[data-ready]")
+    page.wait_for_load_state("load")
     drawn = float(page.evaluate("performance.now()"))
     context.close()
     return painted, drawn
@@ -48,11 +47,11 @@ def main() -> None:
         empty = Path(folder) / "empty.html"
         empty.write_text(EMPTY, encoding="utf-8")
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        load(browser, empty.as_uri(), ready=False)  # the browser's own start is not the page's
+        load(browser, empty.as_uri())  # the browser's own start is not the page's
         rows: dict[str, list[tuple[float, float]]] = {"empty page": [], "this page": []}
         for _ in range(chosen.loads):
-            rows["empty page"].append(load(browser, empty.as_uri(), ready=False))
-            rows["this page"].append(load(browser, chosen.page.resolve().as_uri(), ready=True))
+            rows["empty page"].append(load(browser, empty.as_uri()))
+            rows["this page"].append(load(browser, chosen.page.resolve().as_uri()))
         browser.close()
     print(f"{chosen.page}: {chosen.page.stat().st_size:,} bytes; {chosen.loads} loads each, milliseconds")
     for name, times in rows.items():
