@@ -207,7 +207,8 @@ class Inputs:
             if queries is None:
                 return metric(pooled.vectors, **metric.taken(options)), pooled.ids
             asking, relevant = self._asking(queries, pooled)
-            return metric.of_search(asking, pooled.vectors, relevant, **metric.taken(options, answered=True)), pooled.ids
+            options = metric.taken(options, answered=True)
+            return metric.of_search(asking, pooled.vectors, relevant, **options), pooled.ids
         if metric.needs == "clouds":
             clouds = self.described().clouds
             return metric(clouds), clouds.ids
