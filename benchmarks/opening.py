@@ -4,14 +4,15 @@
 
 A folder like BERT-large (335 million parameters, 1.3 GB) with random weights, and the tokenizer of the embedded model.
 It is loaded without the first opening, with it, and with the note that an earlier opening left, in turns, best of
-several: in a process that has loaded a model before, and in fresh processes, where both sides import torch and
-transformers first, at the same time. Loading is all that `as_encoder` does: digests of the files, weights, tokenizer, a
-first text. Processor time is that of both processes together; the other one's is what the opening itself takes, or all
-of it in a fresh process. On a machine with other work the wall time says little.
+several: in a process that has loaded a model before, and in fresh processes, which import torch and transformers first.
+Loading is all that `as_encoder` does: digests of the files, weights, tokenizer, a first text. Processor time is that of
+both processes together; the other one's is what the opening itself takes, or all of it in a fresh process. On a machine
+with other work the wall time says little.
 
-Measured on two busy cores, best of 3, processor seconds. A later model: 0.84 without, 0.97 opened (+16 %), 0.84 known
-(+1 %). The first of a process: 4.76 without, 8.95 opened (+88 %), 4.49 known (-6 %, which is noise). Wall times were
-noise in that run: the first model without any opening took 21.0 s, and 11.2 s known.
+Measured on two busy cores, processor seconds. A later model, best of 3: 0.86 without, 0.97 opened (+13 %), 0.86 known.
+The first of a process, best of 2: 4.47 without, 4.76 opened (+6 %), of which the other process took 0.14 (3 %); 4.61
+was measured where it is known and nothing is opened, so the rest is near the noise. With an import of its own, as in a
+process with other threads, the other process took 3.39 beside 3.68. Wall times were noise in these runs.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ class Seal:
                 mark = content.pop(_MADE_BY, None)
                 if content.get("kind") != KIND:
                     raise ValueError("it does not say that it is a seal")
-                return replace(restored(cls, content), own=is_marked(content, mark))._checked()
+                known: Seal = restored(cls, content)
+                return replace(known, own=is_marked(content, mark))._checked()
         except FileNotFoundError:
             raise InputError(f"{path}: no such file. Write one with `poolscope seal INDEX -o {path}`.") from None
 
