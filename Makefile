@@ -53,15 +53,6 @@ CLIENT_pinecone := pinecone==10.2.0
 test-clients: $(VENV)/.test-ready $(CLIENTS:%=$(VENV)-clients-%/.ready)  ## our connectors beside the official clients; a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m clients tests/clients
 
-# The official clients of servers that no package index has, on stand-ins; Weaviate's last one that speaks REST.
-CLIENTS := elastic opensearch weaviate pinecone
-CLIENT_elastic := elasticsearch==9.5.1
-CLIENT_opensearch := opensearch-py==3.2.0
-CLIENT_weaviate := weaviate-client==3.26.7
-CLIENT_pinecone := pinecone==10.2.0
-test-clients: $(VENV)/.test-ready $(CLIENTS:%=$(VENV)-clients-%/.ready)  ## our connectors beside the official clients; a minute
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m clients tests/clients
-
 # PyLate 1.6 asks for sentence-transformers 5.3, which has no MultiVectorEncoder: its models are made and loaded there.
 test-pylate: $(VENV)/.test-ready $(VENV)-pylate/.ready  ## tokens and scores of PyLate, loaded and saved, beside ours; a minute
 	PYTHONPATH=src $(VENV)-pylate/bin/python tools/check_pylate.py make $(VENV)-pylate/models
