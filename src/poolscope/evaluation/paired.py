@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from poolscope.evaluation.outcome import Outcome
@@ -286,7 +288,7 @@ class Family:
         steps = FEWEST_CHANGED / np.maximum(self.queries, 1) * ONE_PLACE
         return np.asarray(np.where(self.changed >= FEWEST_CHANGED, reach, np.maximum(steps, reach)))
 
-    def _studentised(self, signs: Array) -> tuple[Array, Array]:
+    def _studentised(self, signs: NDArray[np.floating[Any]]) -> tuple[Array, Array]:
         """The t of each mean with these signs of the units (… × cures), and the standard errors of the means as seen.
 
         By units: Σ_u (s_u − n_u m)², the residuals of a ratio.
