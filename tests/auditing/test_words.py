@@ -12,6 +12,7 @@ from poolscope.auditing.compare import COMPARE_WORDS
 from poolscope.auditing.cure import COST_WORDS
 from poolscope.auditing.decision import DECISION_WORDS
 from poolscope.auditing.fix import FIX_WORDS
+from poolscope.auditing.map import MAP_WORDS
 from poolscope.auditing.misses_of_run import RUN_WORDS
 from poolscope.auditing.power import POWER_WORDS
 from poolscope.auditing.precision import PRECISION_WORDS
@@ -40,6 +41,7 @@ TEMPLATES = [
     *RUNTIME_WORDS,
     *SEAL_WORDS,
     *MIGRATE_WORDS,
+    *MAP_WORDS,
     *RUN_WORDS,
     *WHY.values(),
 ]
