@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from pyarrow import csv
+from typing_extensions import TypeAliasType
 
 import poolscope
 from poolscope.errors import InputError, StoreError
@@ -389,3 +390,12 @@ def test_every_result_of_the_package_keeps_the_contract():
     for kind in kinds:
         if "from_dict" not in vars(kind):
             get_type_hints(kind)  # by which files are read: a type imported for checking only could not be restored
+
+
+def test_an_array_is_restored_whose_type_is_an_alias():
+    """As numpy 2.5 declares NDArray; here by the package that has such aliases on every Python."""
+    number = TypeVar("number", bound=np.generic)
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[number]], type_params=(number,))
+    values = np.array([0.5, np.nan])
+    for kind in (alias[np.float64], alias[np.float64] | None):
+        np.testing.assert_array_equal(restored(kind, packed(values)), values)

@@ -416,6 +416,7 @@ def restored(kind: Any, value: Any) -> Any:
     >>> restored(Estimate | None, {"value": 0.5, "interval": None})
     Estimate(value=0.5, interval=None, floor=None, floor_low=None, floor_high=None, no_interval='')
     """
+    kind = unaliased(kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         return _restored_choice(inner, value)
@@ -430,6 +431,12 @@ def restored(kind: Any, value: Any) -> Any:
     if origin in (dict, Mapping):
         return {_restored_key(inner[0], key): restored(inner[1], item) for key, item in value.items()}
     return value
+
+
+def unaliased(kind: Any) -> Any:
+    """The type that an alias with parameters stands for: from numpy 2.5 on `NDArray[…]` is such an alias."""
+    value = getattr(typing.get_origin(kind), "__value__", None)
+    return kind if value is None else value[typing.get_args(kind)]
 
 
 def _restored_scalar(kind: Any, value: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.results import Result, kept_fields, key_of
+from poolscope.results import Result, kept_fields, key_of, unaliased
 
 VERSION = 1
 FILE = "schema.json"
@@ -127,6 +127,7 @@ def _type(kind: Any) -> dict[str, Any]:
     """The schema of a type as a field declares it."""
     if kind in _SCALARS:
         return dict(_SCALARS[kind])
+    kind = unaliased(kind)
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Literal:
         return {"enum": list(inner)}
