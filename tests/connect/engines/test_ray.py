@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import engine_data
 from engine_data import SHARD_TEXTS, FailingJob, corpus, write_vectors
 from poolscope import encode_with, measure_with
 from poolscope.connect.engines.ray_engine import RayEngine
@@ -39,7 +40,7 @@ def cluster():
     cluster = utils.Cluster(initialize_head=True, head_node_args={**small, "include_dashboard": False})
     for _ in range(2):
         cluster.add_node(**small)
-    here = str(Path(__file__).parents[1])  # workers open jobs of the tests, whose module lies there
+    here = str(Path(engine_data.__file__).parent)  # workers open jobs of the tests, whose module lies there
     ray.init(address=cluster.address, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": here}})
     cluster.wait_for_nodes()
     yield cluster
