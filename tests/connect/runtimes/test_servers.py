@@ -22,7 +22,7 @@ from poolscope import audit, check_runtime
 from poolscope.connect.servers.endpoint import Endpoint
 
 pytestmark = pytest.mark.runtimes
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 REFERENCE = "builtin:minilm"
 
 
