@@ -11,7 +11,17 @@ from scipy import stats
 import poolscope
 from poolscope import as_encoder, read_texts
 from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTask, evaluate
-from poolscope.lab.papers import length_collapse, length_symptoms, length_tasks, norm_variance, socm
+from poolscope.lab.papers import (
+    beyond,
+    gradients,
+    length_collapse,
+    length_parts,
+    length_symptoms,
+    length_tasks,
+    norm_variance,
+    proof,
+    socm,
+)
 from poolscope.lab.papers.catalogue import PAPERS, find_paper
 from poolscope.lab.papers.cell import Cell, Material
 from poolscope.lab.papers.quality import quality, quality_beside
@@ -385,6 +395,14 @@ def test_entries_name_what_there_is(name):
             assert part.kind in paper.kinds
             assert set(part.models) <= models
             assert set(part.data) <= set(paper.data)
+
+
+def test_no_kind_takes_the_name_of_another():
+    parts = (length_symptoms, length_tasks, length_parts, proof, gradients)
+    names = [name for part in parts for name in part.KINDS]
+    assert len(set(names)) == len(names)
+    assert set(names) | {"layers"} == set(length_collapse.KINDS)
+    assert not set(gradients.KINDS) & set(beyond.KINDS)
 
 
 def test_every_kind_draws_and_writes(tmp_path, encoder, monkeypatch):

@@ -209,4 +209,4 @@ def _sides(encoder: TokenEncoder, task: RetrievalTask, tau: float) -> list[Any]:
     return [np.asarray(own.encode(side.texts, role=side.role)) for side in task.sides]
 
 
-KINDS: dict[str, Kind] = {"pull": pull_on_spread, "learned temperature": learned_temperature}
+KINDS: dict[str, Kind] = {"contrastive pull": pull_on_spread, "learned temperature": learned_temperature}

@@ -556,7 +556,7 @@ PAPER = Paper(
         Entry(
             "pull",
             "Does the contrastive loss itself ask for concentration?",
-            (Part("pull", NAMES, ("wiki",)),),
+            (Part("contrastive pull", NAMES, ("wiki",)),),
             draw=partial(
                 draw.dots,
                 marks={"ratio": "S/‖μ‖²", "spread": "S", "square": "‖μ‖²"},
