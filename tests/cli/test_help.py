@@ -6,7 +6,8 @@ import pytest
 
 from command_line import commands, invoke, run, spelled
 from poolscope.cli import COMMANDS, rows_in
-from poolscope.cli.application import OPTION_GROUPS, OWN
+from poolscope.cli.application import OPTION_GROUPS, OWN, as_typed
+from poolscope.errors import InputError
 
 
 def test_the_first_page_shows_main_commands_first_and_research_as_one_line():
@@ -67,3 +68,23 @@ def test_every_command_has_quiet_verbose_and_json(name):
     options = {option for parameter in command.params for option in parameter.opts}
     assert {"--quiet", "-q", "--verbose", "-v"} <= options
     assert ("--json" in options) == (name != "mcp")  # its standard output is the protocol's, which is JSON already
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "typed"),
+    [
+        ("cost", "device: received 'cuda'.", "--device: received 'cuda'."),
+        ("cost", "max_length: received 0.", "--max-length: received 0."),
+        ("cost", "texts: received none.", "TEXTS: received none."),
+        ("encode", "Pass --overwrite (overwrite=True).", "Pass --overwrite."),
+        ("runtime", "model: received 3.", "--model: received 3."),  # the spelling of an option, not a parameter's name
+        ("cost", "tau: received 3 (k=2).", "tau: received 3 (k=2)."),
+    ],
+)
+def test_errors_of_the_library_name_what_was_typed(name, message, typed):
+    assert as_typed(message, commands()[name].params) == typed
+
+
+def test_an_error_of_the_library_comes_out_of_a_command_in_its_words():
+    with pytest.raises(InputError, match=r"^--device: received 'warp'"):
+        invoke("cost", "builtin:minilm", "--device", "warp")

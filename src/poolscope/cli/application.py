@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from functools import partial
@@ -26,12 +27,16 @@ from poolscope.show.lines import wrapped
 
 
 class Command(TyperCommand):
-    """A command that knows which extras its arguments call for."""
+    """A command that knows which extras its arguments call for, and speaks of its options as they are typed."""
 
     def invoke(self, ctx: Any) -> Any:
         """Name all extras that are missing, or run."""
         require_all(*needs(self.name or "", ctx.params))
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except PoolscopeError as error:
+            error.args = tuple(as_typed(part, self.params) for part in error.args)
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the name in the first line: arguments, options that must be there, the others."""
@@ -49,6 +54,26 @@ class Command(TyperCommand):
         from shutil import get_terminal_size
 
         typer.echo(command_help(self, ctx, get_terminal_size().columns))
+
+
+# The name of an argument that an error begins with, and its spelling in Python behind that of the command line.
+_SUBJECT, _IN_PYTHON = re.compile(r"(\w+)(?=: )"), re.compile(r" \((\w+)=\w+(?: in Python)?\)")
+
+
+def as_typed(message: Any, parameters: Sequence[Any]) -> Any:
+    """An error of the library in the words of a command: `device: …` is `--device: …`, and `texts: …` is `TEXTS: …`.
+
+    An option is known by its spelling, else by the name of its parameter.
+    """
+    if not isinstance(message, str):
+        return message
+    names = {part.name: max(part.opts, key=len) for part in parameters if part.param_type_name == "option"}
+    names |= {name.removeprefix("--").replace("-", "_"): name for name in names.values()}
+    arguments = {part.name: _argument(part).strip("[].") for part in parameters if part.param_type_name == "argument"}
+    spelled = arguments | names
+    message = _IN_PYTHON.sub(lambda found: "" if found[1] in names else found[0], message)
+    subject = _SUBJECT.match(message)
+    return message if subject is None else f"{spelled.get(subject[1], subject[1])}{message[subject.end() :]}"
 
 
 class Commands(TyperGroup):
