@@ -73,6 +73,7 @@ from poolscope.metrics.socm.result import SocmResult as SocmResult
 from poolscope.metrics.socm.selection import worst_pairs as worst_pairs
 from poolscope.metrics.spectrum import norms as norms
 from poolscope.metrics.spectrum import spectrum as spectrum
+from poolscope.metrics.spread import vector_spread as vector_spread
 from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool

@@ -106,6 +106,10 @@ class Result:
         """What the numbers say in plain words, for screens and notebooks; by default nothing."""
         return ()
 
+    def members(self) -> tuple[Result, ...]:
+        """The results that this one is made of; by default none."""
+        return ()
+
     def summary_rows(self) -> list[tuple[str, str]]:
         """The headline as words and numbers that a reader can take in, and what the intervals are over."""
         values = self.headline()

@@ -295,7 +295,7 @@ def test_calibrate_prints_a_row_a_world_and_writes_it(folder, texts, tmp_path):
 
 @pytest.mark.parametrize(
     ("command", "cause", "name", "asks"),
-    [("hubs", "hubs", "largest", True), ("cone", "shared-direction", "mean_cosine", False)],
+    [("hubs", "hubs", "largest", True), ("spread", "shared-direction", "mean_cosine", False)],
 )
 def test_a_command_of_one_number_shows_that_of_the_audit(folder, tmp_path, command, cause, name, asks):
     rows = [{"id": f"d{k // 2}#{k % 2}", "text": text} for k, text in enumerate(TEXTS)]
@@ -306,7 +306,8 @@ def test_a_command_of_one_number_shows_that_of_the_audit(folder, tmp_path, comma
     run(*given, "--no-page", "--no-encode", "-o", tmp_path / "a")
     run_command(command, *(given if asks else given[:2]), "--id-column", "id", "--json", tmp_path / "n.json")
     number = Audit.load(tmp_path / "a")[cause].number
-    alone = json.loads((tmp_path / "n.json").read_text())[name]
+    content = json.loads((tmp_path / "n.json").read_text())
+    alone = content.get("shared", content)[name]
     assert alone["value"] == pytest.approx(number.value_or_raise)
     if number.interval is not None:
         assert alone["interval"]["unit"] == "documents"

@@ -171,10 +171,12 @@ def test_the_command_line(tmp_path, monkeypatch):
     path.write_text("\n".join(TEXTS.texts))
     folder = tmp_path / "store"
     command = ["encode", "fake", str(path), "-o", str(folder), "--shard-texts", "3", "--keep", "moments"]
-    assert "11 of 20 texts" in run(*command, "--shard", "1/2")
-    assert "(moments)" in run(*command, "--shard", "2/2")
-    assert "20 texts" in run("profile", folder)
+    assert "this part is done, 11 of 20 texts are stored" in run(*command, "--shard", "1/2")
+    assert "kept of each text  moments" in run(*command, "--shard", "2/2", "--details")
+    assert "20 texts" in run("length", folder)
     assert re.search(r"texts +20\b", run("corpus", folder))
-    assert re.search(r"texts +20\b", run("cone", folder))  # vectors are of all texts, though no tokens are kept
+    assert re.search(
+        r"texts +20\b", run("spread", folder, "--details")
+    )  # vectors are of all texts, though no tokens are kept
     with pytest.raises(InputError, match="--shard: received '3/2'"):
         run(*command, "--shard", "3/2")

@@ -83,7 +83,7 @@ COMMANDS = (
 
 
 def extension_rows() -> tuple[Row, ...]:
-    """Metrics that have no command of their own, from poolscope or from outside, as rows."""
+    """Metrics that no command of the table prints, from poolscope or from outside, as rows."""
     from poolscope.extensions import load_extensions
     from poolscope.metrics.base import METRICS
 
@@ -92,7 +92,7 @@ def extension_rows() -> tuple[Row, ...]:
     return tuple(
         Row(name, METRIC, each.words, VECTORS if each.needs == "vectors" else LOOK)
         for name, each in METRICS.items()
-        if name not in taken
+        if name not in taken and not each.command
     )
 
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import poolscope
 from poolscope.cli import arguments
-from poolscope.cli.arguments import argument, option, received, switch, to_figure
+from poolscope.cli.arguments import argument, option, received, switch, to_figure, to_file
 from poolscope.errors import InputError
 from poolscope.extensions import service
-from poolscope.show.screen import Screen, digits, put_json, with_reach
+from poolscope.show.screen import Screen, digits, put_json, with_ends, with_reach
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
+    from poolscope.clouds import TokenClouds
     from poolscope.clouds.vectors import Vectors
     from poolscope.engines import Engine
     from poolscope.metrics.length.mechanism import LengthMechanism
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval
     from poolscope.metrics.length.shift import SemanticShift
+    from poolscope.stores.store import Store
     from poolscope.texts import Pairs, Queries, Texts
 
 # Pairs for the search that are drawn from the embedded corpus when the user names none.
@@ -39,8 +42,8 @@ def length(
     model: Annotated[
         str,
         argument(
-            "[MODEL|STORE|VECTORS]",
-            "Model, a store of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
+            "[MODEL|CLOUDS|VECTORS]",
+            "Model, clouds of `poolscope encode`, or a .npy, .npz or .parquet file of pooled vectors.",
         ),
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
@@ -56,6 +59,7 @@ def length(
     probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
     details: arguments.Details = False,
     json: arguments.Json = None,
+    table: Annotated[Path | None, to_file("Write one row a bin: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
     where: dict[str, Any],
@@ -71,7 +75,7 @@ def length(
     """
     from poolscope.cli.inputs import Inputs, read_asked
     from poolscope.clouds.vectors import is_vectors
-    from poolscope.stores.store import is_store
+    from poolscope.stores.store import is_clouds
     from poolscope.texts.groups import document_columns
 
     screen = Screen(json, seen_first=True, details=details)
@@ -83,10 +87,10 @@ def length(
         "temperature": temperature,
         "no_probes": None if probes else True,
     }
-    if is_store(model):
+    if is_clouds(model):
         useless = {"TEXTS": texts, **of_models, **options}
         _refuse({**useless, **{name: reading[name] for name in ("column", "id_column", "limit")}}, model)
-        report = _of_store(model, engine, labels=labels, settings=settings, screen=screen)
+        report = _of_clouds(model, engine, labels=labels, settings=settings, screen=screen)
     elif is_vectors(model):
         _refuse({name: value or None for name, value in where.items()}, model)
         _refuse({**of_models, "limit": reading["limit"], **options}, model)
@@ -116,7 +120,7 @@ def length(
     if json is not None:
         put_json(report.to_dict(), json)
     screen.name_written(json)
-    screen.put_result(report, figure=figure)
+    screen.put_result(report, table=table, figure=figure)
 
 
 def parse_bins(text: str | None) -> int | list[float] | None:
@@ -142,36 +146,54 @@ def _refuse(useless: Mapping[str, Any], source: str) -> None:
         )
 
 
-def _of_store(
-    folder: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Screen
+def _of_clouds(
+    place: str, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any], screen: Screen
 ) -> LengthReport:
-    """The profile of a store, shard by shard, of any number of texts."""
-    from poolscope.cli.inputs import counting_progress, measure_store, open_store
-    from poolscope.metrics.base import METRICS
-    from poolscope.metrics.corpus import CorpusSummary
+    """The profile of a store, shard by shard, of any number of texts, or of a file of clouds."""
+    from poolscope.cli.inputs import counting_progress, open_store
     from poolscope.metrics.length.bins import narrow_edges
-    from poolscope.metrics.length.profile import LengthProfile
     from poolscope.metrics.length.report import LengthReport
+    from poolscope.stores.store import is_store, open_clouds
 
     if labels:
-        raise InputError(f"--labels: {folder} is a store, whose texts are read once. Name the model and its texts.")
+        raise InputError(f"--labels: {place} is a store, whose texts are read once. Name the model and its texts.")
     if isinstance(settings["bins"], int):
         raise InputError(
             f"--bins: received {settings['bins']} quantile bins for a store, whose shards are cut into the same bins "
             f"before all lengths are known. Name edges such as 0,50,100,200."
         )
-    store = open_store(folder, screen)
+    if is_store(place):
+        store = open_store(place, screen)
+        count, measured = len(store), partial(_of_store, store, engine)
+    elif engine is None:
+        clouds = open_clouds(place)
+        count, measured = len(clouds), partial(_of_file, clouds)
+        screen.name_origin(f"{count:,} texts of {place}")
+    else:
+        raise InputError(f"--engine: {place} is one file, which is measured here. Leave the engine out.")
     if settings["bins"] is None:  # the bins of the audit: lengths are counted first
-        corpus = measure_store(METRICS["corpus"], engine, store)
-        if not isinstance(corpus, CorpusSummary):
-            raise TypeError(f"the summary of a corpus was expected, not {type(corpus).__name__}")
-        settings = {**settings, "bins": narrow_edges(*corpus.counted_lengths, min_texts=settings["min_texts"])}
-    with counting_progress("measuring", len(store), "texts") as progress:
-        profile = measure_store(METRICS["profile"], engine, store, progress=progress, **settings)
-    if not isinstance(profile, LengthProfile):
-        raise TypeError(f"a profile was expected, not {type(profile).__name__}")
+        edges = narrow_edges(*measured("corpus").counted_lengths, min_texts=settings["min_texts"])
+        settings = {**settings, "bins": edges}
+    with counting_progress("measuring", count, "texts") as progress:
+        profile = measured("profile", progress=progress, **settings)
     note = "A store alone: whether plain averaging explains a rise takes the model (poolscope length MODEL TEXTS)."
     return LengthReport(profile=profile, notes=(note,))
+
+
+def _of_store(store: Store, engine: Engine | None, name: str, **options: Any) -> Any:
+    from poolscope.cli.inputs import measure_store
+    from poolscope.metrics.base import METRICS
+
+    return measure_store(METRICS[name], engine, store, **options)
+
+
+def _of_file(clouds: TokenClouds, name: str, *, progress: Callable[[int], None] | None = None, **options: Any) -> Any:
+    from poolscope.metrics.base import METRICS
+
+    result = METRICS[name](clouds, **options)
+    if progress is not None:
+        progress(len(clouds))
+    return result
 
 
 def _of_vectors(
@@ -298,8 +320,7 @@ def print_report(report: LengthReport, screen: Screen) -> None:
     """Print the sentences and the profile; with --details the other measurements, most telling first."""
     screen.print_in_words(report)
     _print_profile(report.profile, screen)
-    if not screen.details:
-        screen.name_details()
+    if not screen.shows_details():
         return
     if report.mechanism is not None:
         _print_mechanism(report.mechanism, screen)
@@ -353,7 +374,7 @@ def _print_profile(profile: LengthProfile, screen: Screen) -> None:
     slope = profile.slope
     if slope.value is not None:
         below = f"chance stays below {slope.floor_high:.4f}"
-        screen.say(f"slope {slope.value:+z.4f} {slope.interval} per doubling of length; {below}")
+        screen.say(f"slope {with_ends(slope, '+z.4f')} per doubling of length; {below}")
     if not screen.details:
         return
     screen.say(
@@ -395,7 +416,7 @@ def _print_nulls(nulls: LengthNulls, screen: Screen) -> None:
             digits(row.full.value),
             f"{digits(row.averaged.value)} (of {row.chunks})",
             "–" if row.placed is None else digits(row.placed.value),
-            "" if row.chunks == 1 else f"{row.excess.value:+z.3f} {row.excess.interval}",
+            "" if row.chunks == 1 else with_ends(row.excess, "+z.3f"),
         )
         for row in nulls.averaging
     )

@@ -36,6 +36,8 @@ class Metric:
     `finish` makes the result: then one process, several processes and several machines run the same code. A `part`
     with an argument `start` is told at which text of the corpus its shard begins. A metric that is cut otherwise than
     text by text has a function of its own for engines (`on_engine`).
+
+    `command` is the command that prints it together with others; by default it is printed by one of its own name.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Metric:
     finish: str | Callable[..., Result] | None = None
     on_engine: str | Callable[..., Result] | None = None
     answered: str | Callable[..., Result] | None = None
+    command: str = ""
 
     def __post_init__(self) -> None:
         if self.needs not in NEEDS:
@@ -155,6 +158,7 @@ _ROWS = (
         part="poolscope.metrics.length.streamed:profile_part",
         merge="poolscope.metrics.length.streamed:ProfileSums.merge",
         finish="poolscope.metrics.length.streamed:profile_finish",
+        command="length",
     ),
     Metric(
         "corpus",
@@ -178,11 +182,19 @@ _ROWS = (
         finish="poolscope.metrics.scores:scores_finish",
     ),
     Metric(
+        "spread",
+        "Are the vectors well spread, or do they crowd in one direction?",
+        needs="vectors",
+        measure="poolscope.metrics.spread:vector_spread",
+        page="vectors.md",
+    ),
+    Metric(
         "cone",
         "How much of every vector is the same direction?",
         needs="vectors",
         measure="poolscope.metrics.scores:cone",
         page="corpus.md",
+        command="spread",
     ),
     Metric(
         "hubs",
@@ -197,6 +209,7 @@ _ROWS = (
         needs="vectors",
         measure="poolscope.metrics.spectrum:spectrum",
         page="vectors.md",
+        command="spread",
     ),
     Metric(
         "norms",
@@ -204,6 +217,7 @@ _ROWS = (
         needs="vectors",
         measure="poolscope.metrics.spectrum:norms",
         page="vectors.md",
+        command="spread",
     ),
     Metric(
         "contrast",
@@ -211,6 +225,7 @@ _ROWS = (
         needs="vectors",
         measure="poolscope.metrics.neighbourhood:neighbourhood",
         page="vectors.md",
+        command="spread",
     ),
 )
 METRICS = {row.name: row for row in (*_ROWS, *(Metric(**row) for row in rows_of("METRICS")))}

@@ -248,6 +248,28 @@ def panel(*traces: Any, title: str, across: str, along: str, height: int = 420, 
     return figure
 
 
+def sheet(*figures: Any, title: str, columns: int = 2) -> Any:
+    """Several figures of one panel each on one sheet, each with its title and its axes; legends are left out."""
+    rows = -(-len(figures) // columns)
+    joined = require("plotly.subplots", "report").make_subplots(
+        rows,
+        columns,
+        subplot_titles=[figure.layout.title.text for figure in figures],
+        horizontal_spacing=0.12,
+        vertical_spacing=0.36 / (rows + 1),
+    )
+    for number, figure in enumerate(figures):
+        place = {"row": number // columns + 1, "col": number % columns + 1}
+        for trace in figure.data:
+            joined.add_trace(trace.update(showlegend=False), **place)
+        for shape in figure.layout.shapes:  # lines across the panel
+            joined.add_hline(shape.y0, line=shape.line, **place)
+        for update, axis in ((joined.update_xaxes, figure.layout.xaxis), (joined.update_yaxes, figure.layout.yaxis)):
+            named = {"title_text": axis.title.text, "type": axis.type, "range": axis.range}
+            update(**named, tickformat=axis.tickformat, **place)
+    return style(joined, title=title, width=520 * columns, height=400 * rows + 90)
+
+
 def curve(
     x: Any, y: Any, name: str, colour: str, *, dash: str = "solid", shape: str = "linear", width: float = 2, **more: Any
 ) -> Any:
