@@ -232,22 +232,65 @@ def test_doctests_are_shown_as_code(site):
     assert '<span class="gp">&gt;&gt;&gt; </span>' in page
 
 
-@pytest.mark.skipif(BROWSER is None, reason="the site is looked at in Chromium")
-def test_the_search_works_in_a_page_opened_from_disk(site):
+@pytest.fixture(scope="module")
+def browser():
+    """One browser for all pages."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the site is looked at with playwright")
-    complaints, asked = [], []
+    if BROWSER is None:
+        pytest.skip("the site is looked at in Chromium")
     with playwright.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
-        page.goto((site / "index.html").as_uri())
-        page.locator("input[name=query]").click()
-        page.locator("input[name=query]").press_sequentially("jackknife")
-        page.locator(".md-search-result__item").first.wait_for(state="attached")
-        titles = page.locator(".md-search-result__item h1").all_inner_texts()
-        browser.close()
+        opened = tool.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+def test_the_search_works_in_a_page_opened_from_disk(site, browser):
+    complaints, asked = [], []
+    page = browser.new_page()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.locator("input[name=query]").click()
+    page.locator("input[name=query]").press_sequentially("jackknife")
+    page.locator(".md-search-result__item").first.wait_for(state="attached")
+    titles = page.locator(".md-search-result__item h1").all_inner_texts()
+    page.close()
     assert any("Norm and variance" in title for title in titles)
     assert complaints == []
     assert [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:"))] == []
+
+
+# What axe says of a page with everything open. What stands around the content is the same on every page of a section,
+# and pages of the reference have one kind of code: they are looked at without its colours.
+AXE = """async ([around, reference]) => {
+  document.querySelectorAll("details").forEach((each) => (each.open = true));
+  const rules = reference ? { "color-contrast": { enabled: false } } : {};
+  const found = await axe.run(around ? document : ".md-content", { resultTypes: ["violations"], rules });
+  const said = found.violations.map((each) => `${each.id}: ${each.nodes[0].html.slice(0, 200)}`);
+  const wide = document.documentElement.scrollWidth > innerWidth;
+  return wide ? [...said, `${document.documentElement.scrollWidth} pixels wide`] : said;
+}"""
+
+
+# Widths and schemes. Some pages are looked at in all, with their frame; others in both widths and schemes, and those of
+# the reference narrow.
+SIGHTS = ((390, "light"), (1440, "dark"), (390, "dark"), (1440, "light"))
+WHOLE = ("index.html", "cost.html", "notebooks/rag_engineer.html")
+
+
+def test_every_page_is_accessible_narrow_and_wide_in_both_schemes(site, browser):
+    axe = pytest.importorskip("axe_playwright_python")
+    script = (Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    page, broken = browser.new_page(), {}
+    for file in sorted(site.rglob("*.html")):
+        name, reference = str(file.relative_to(site)), file.parent.name == "reference"
+        page.goto(file.as_uri())
+        page.evaluate(script)
+        for width, scheme in SIGHTS[: 4 if name in WHOLE else 1 if reference else 2]:
+            page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            page.set_viewport_size({"width": width, "height": 900})
+            if said := page.evaluate(AXE, [name in WHOLE, reference]):
+                broken[name, width, scheme] = said
+    page.close()
+    assert broken == {}

@@ -83,7 +83,7 @@ def index_page() -> str:
             "`import poolscope` stays cheap. The other pages go by stage, in the order of the",
             "[pipeline](../architecture.md); modules that stand on none of them are inner parts.",
             "",
-            "| name | |",
+            "| name | what it is |",
             "|---|---|",
             *rows,
             "",

@@ -80,3 +80,23 @@ def test_every_miss_opens_with_the_keyboard(browser, address):
     page.keyboard.press("Enter")
     assert first.evaluate("each => each.open")
     page.close()
+
+
+def test_the_keyboard_reaches_every_fold_in_order_and_enter_opens_and_closes_it(browser, address):
+    """Those inside a fold are reached once it is open; the page has no script, so that Enter closes, and not Escape."""
+    page = browser.new_page()
+    page.goto(address)
+    shown = "[...document.querySelectorAll('summary')].filter(each => each.checkVisibility())"
+    reached, opened = [], 0
+    while page.keyboard.press("Tab") or page.evaluate("document.activeElement !== document.body"):
+        if (at := page.evaluate(f"{shown}.indexOf(document.activeElement)")) >= 0:
+            reached.append(at)
+            page.keyboard.press("Enter")
+            opened += page.evaluate("document.activeElement.parentElement.open")
+    folds = page.locator("summary").count()
+    assert reached == list(range(folds))
+    assert opened == folds
+    page.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert not page.locator("details").first.evaluate("each => each.open")
+    page.close()
