@@ -8,13 +8,20 @@ from typing import Any
 import typer
 from typer.testing import CliRunner, Result
 
+from plain_words import number_faults
 from poolscope.cli import COMMANDS, GROUPS, app, rows_in
 from poolscope.errors import PoolscopeError
 
 
 def invoke(*arguments: object, width: int | None = None) -> Result:
-    """A command and what came of it, on a screen of `width` columns; an error of poolscope is raised."""
+    """A command and what came of it, on a screen of `width` columns; an error of poolscope is raised.
+
+    Every screen and every error that a test sees keeps the rules on numbers.
+    """
     result = CliRunner().invoke(app, list(map(str, arguments)), env=None if width is None else {"COLUMNS": str(width)})
+    said = str(result.exception) if isinstance(result.exception, PoolscopeError) else result.output
+    faults = number_faults(said)
+    assert not faults or ("--json" in arguments and "-" in arguments), faults  # "--json -": numbers for machines
     if isinstance(result.exception, PoolscopeError):
         raise result.exception
     return result

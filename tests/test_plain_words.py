@@ -12,6 +12,7 @@ import click
 import pytest
 import typer
 
+from plain_words import number_faults
 from poolscope.auditing.words import MOST_LABEL
 from poolscope.cli import GROUPS, app
 from poolscope.metrics.base import METRICS
@@ -30,14 +31,13 @@ def faults(sentence: str) -> list[str]:
     """The rules that a sentence breaks; numbers and signs are no words.
 
     >>> faults("Texts are cut off, with 73 % left.")
-    ["'cut off'", 'a blank before %']
+    ["'cut off'", 'a blank before %: 3 %']
     """
     words = sum(any(letter.isalpha() for letter in word) for word in sentence.split())
     broken = [f"{words} words"] if words > MOST_WORDS else []
     broken += ["semicolons or colons"] if len(re.findall(r"[;:](?=\s|$)", sentence)) > 2 else []
     broken += [repr(words) for words in AVOIDED if words in sentence]
-    broken += ["a blank before %"] if re.search(r"\d %", sentence) else []
-    return broken
+    return broken + number_faults(sentence)
 
 
 def sentences(text: str) -> list[str]:
@@ -120,6 +120,26 @@ def test_metrics_say_what_they_answer_in_one_line():
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
+
+
+def shown_strings(tree):
+    """The strings of a module that may be shown: all but docstrings."""
+    hidden = {
+        node.body[0].value for node in ast.walk(tree) if isinstance(node, _DOCUMENTED) and ast.get_docstring(node)
+    }
+    hidden |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node not in hidden and (words := text_of(node)):
+            yield words
+
+
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_numbers_in_the_source_keep_the_rules(path):
+    said = shown_strings(ast.parse(path.read_text(encoding="utf-8")))
+    assert [(fault, words) for words in said if (fault := number_faults(words))] == []
 
 
 def text_of(node) -> str:
