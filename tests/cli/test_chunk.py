@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -41,16 +40,19 @@ COLUMNS = ("--column", "body", "--id-column", "name", "--label-column", "kind")
 
 def test_the_screen_and_the_file(folder, texts, tmp_path):
     output = tmp_path / "my chunks.jsonl"
-    printed = run("chunk", folder, texts, "-o", output, *COLUMNS)
+    printed = run("chunk", folder, texts, "-o", output, *COLUMNS, "--details")
     source = read_texts(texts, column="body", id_column="name", label_column="kind")
     chunks = read_texts(output, id_column="id", label_column="label")
     rows = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
     tokens = sorted(row["tokens"] for row in rows)
     assert f"{folder} · 8 texts of texts.jsonl" in printed
-    assert "64 tokens a chunk, 2 " in printed
-    assert re.search(rf"8 texts → {len(chunks)} chunks: 4 .* 4 ", printed)
-    assert f" 3, median {tokens[len(tokens) // 2]}, longest {tokens[-1]}" in printed
-    assert re.search(rf"cuts: {len(chunks) - 8} .* 0 inside", printed)
+    shown = " ".join(printed.split())
+    assert shown.startswith("4 of 8 texts are longer than 64 tokens.")
+    assert f"make {len(chunks)} chunks." in shown
+    lengths = {"shortest": 3, "median": tokens[len(tokens) // 2], "longest": tokens[-1]}
+    assert all(f"tokens of the {name} chunk {value}" in shown for name, value in lengths.items())
+    assert f"at a blank {len(chunks) - 8} inside a word 0" in shown
+    assert "special tokens and prompt 2" in shown
     assert f"written: {output}" in printed
     assert last_command(printed) == ["poolscope", "audit", str(folder), str(output), "--id-column", "id"]
     kinds = dict(zip(source.ids, source.labels, strict=True))
@@ -69,13 +71,17 @@ def test_what_it_writes_can_be_audited(folder, texts, tmp_path):
 def test_options(folder, texts, tmp_path):
     options = ("--tokens", 30, "--overlap", 5, "--prompt", "dog cat ", "--limit", 6, "--seed", 3)
     target = tmp_path / "numbers.json"
-    printed = run("chunk", folder, texts, "-o", tmp_path / "c.parquet", *COLUMNS, *options, "--json", target)
+    printed = run(
+        "chunk", folder, texts, "-o", tmp_path / "c.parquet", *COLUMNS, *options, "--json", target, "--details"
+    )
     found = json.loads(target.read_text(encoding="utf-8"))
     assert (found["limit"], found["added"], found["overlap"], found["texts"]) == (30, 4, 5, 6)
     assert found["chunks"] == len(read_texts(tmp_path / "c.parquet"))
-    assert "30 tokens a chunk, 4 " in printed
-    assert "up to 5 " in printed
-    assert "6 of 8 texts" in printed
+    assert "longer than 30 tokens" in printed
+    numbers = " ".join(printed.split())
+    assert "special tokens and prompt 4" in numbers
+    assert "repeated of the chunk before 5" in numbers
+    assert "6 of 8 texts selected." in printed
     following = last_command(printed)
     named = ["poolscope", "audit", str(folder), str(tmp_path / "c.parquet")]
     assert following == [*named, "--id-column", "id", "--prompt", "dog cat "]
@@ -126,7 +132,7 @@ def test_other_columns_and_the_documents_stay(folder, tmp_path, ending):
     ]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     screen = run("chunk", folder, source, "--column", "body", "--id-column", "name", "-o", output)
-    assert "replace: tokens." in screen
+    assert "of the texts: tokens." in screen
     table = open_table(output)
     assert {"lang", "doc_id", "group", "document_id", "id", "text", "tokens"} <= table.kinds.keys()
     kept = [dict(zip(table.kinds, row, strict=True)) for row in table.rows(list(table.kinds))]

@@ -68,13 +68,14 @@ UseFake = Callable[[FakeEncoder], list[dict[str, object]]]
 
 def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     use_fake(FakeEncoder())
-    result = invoke("encode", "any", texts, "-o", tmp_path / "my store", "--shard-texts", 4)
+    result = invoke("encode", "any", texts, "-o", tmp_path / "my store", "--shard-texts", 4, "--details")
     assert result.exit_code == 0, result.output
     clouds = open_store(tmp_path / "my store")
-    assert f" texts.txt · {clouds.lengths.sum()} tokens · dimension 4 · float64" in result.stdout
-    assert "(13 read)" in result.stdout
-    assert "no pooling" in result.stdout
-    assert "No text" in result.stdout
+    assert f"11 texts of texts.txt · {clouds.lengths.sum()} tokens" in result.stdout
+    assert "numbers            float64" in result.stdout
+    assert "2 texts are empty and left out (13 read)." in result.stdout
+    assert "declares no pooling" in result.stdout
+    assert "No text is truncated." in result.stdout
     size = sum(map(len, contents(tmp_path / "my store").values()))
     assert f"{tmp_path / 'my store'} ({size / 1000:.1f} kB in 3 shards)" in result.stdout
     assert last_command(result.stdout) == ["poolscope", "socm", str(tmp_path / "my store")]
@@ -95,7 +96,7 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
         "--role query --max-length 99 --dtype float16 --device cpu --batch-tokens 64 --layers 0,-1 --shard-texts 5"
     )
     columns = "--column text --id-column name --label-column kind --limit 7 --seed 3"
-    flags = "--trust-remote-code --allow-pickle --revision main"
+    flags = "--trust-remote-code --allow-pickle --revision main --details"
     result = invoke("encode", "some/model", table, "-o", tmp_path / "store", *f"{options} {columns} {flags}".split())
     assert result.exit_code == 0, result.output
     expected = {"model": "some/model", "role": "query", "max_length": 99, "dtype": "float16", "device": "cpu"}
@@ -107,7 +108,7 @@ def test_options_reach_the_encoder_and_the_manifest(tmp_path: Path, table: Path,
     ids = list(store.clouds().ids)
     assert len(ids) == 7
     assert store.labels == ["even" if int(name[1:]) % 2 == 0 else "odd" for name in ids]
-    assert "layers 0, -1)" in result.stdout
+    assert "layers             0, -1" in result.stdout
 
 
 def test_prompts_reach_the_encoder(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:

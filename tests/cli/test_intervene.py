@@ -11,6 +11,7 @@ from command_line import invoke
 from command_line import run as run_command
 from poolscope import encode, intervene, transport
 from poolscope.errors import InputError
+from poolscope.show.screen import signed
 from tiny_models import TEXTS, declare, save_model
 
 run = partial(run_command, width=200)
@@ -33,16 +34,28 @@ def pairs(tmp_path_factory):
 
 
 def test_the_table_shows_what_the_library_measures(folder, pairs, tmp_path):
-    arguments = ("--query-column", "q", "--document-column", "d", "--do", "rotate", "--do", "scale=2", "--k", 2)
+    arguments = (
+        "--query-column",
+        "q",
+        "--document-column",
+        "d",
+        "--do",
+        "rotate",
+        "--do",
+        "scale=2",
+        "--k",
+        2,
+        "--details",
+    )
     files = ("--json", tmp_path / "r.json", "--figure", tmp_path / "r.html")
     output = run("lab", "intervene", folder, pairs, *arguments, *files)
     documents, queries = encode(str(folder), TEXTS), encode(str(folder), QUERIES, role="query")
     expected = intervene(documents, queries, [(k, k) for k in range(5)], interventions=["rotate", "scale=2"], k=2)
     for effect in expected.effects:
         change = effect.socm.difference
-        assert "5 texts, 30 " in change.no_interval
-        row = f"{effect.socm.after:.4f} {change.value:+.3f}"
-        assert row in " ".join(output.split())
+        assert change.no_interval == "no interval: 5 texts, 30 are needed"
+        assert f"{effect.socm.after:.4f}" in output
+        assert f"{effect.name} {signed(change.value)}" in " ".join(output.split())
         assert f"{effect.quality['covariance'].after:.4f}" in output
     assert f"nDCG@2 {expected.baseline.quality.value:.4f}" in output
     assert "no intervention" in output
@@ -57,7 +70,7 @@ def test_a_narrow_screen_and_json_to_the_screen(folder, pairs):
     arguments = ("lab", "intervene", folder, pairs, "--query-column", "q", "--document-column", "d", "--do", "scale=0")
     narrow = run(*arguments, width=80)
     assert "…" not in narrow
-    assert "(intervals: --json, --figure)" in narrow
+    assert "with 95% intervals" not in narrow
     shown = invoke(*map(str, arguments), "--json", "-").stdout
     assert json.loads(shown)["effects"][0]["name"] == "scale=0"
 
@@ -71,8 +84,8 @@ def test_layers_of_transport(folder, tmp_path):
     expected = transport(encode(str(folder), TEXTS, layers=[0, 1, 2]), pairs=12)
     for entry in expected.layers:
         share = entry.two_moments
-        around = "" if share.interval is None else f"±{100 * (share.interval.high - share.value):.1f}"
-        assert f"{100 * share.value:.1f}{around} " in output
+        around = "" if share.interval is None else f" ±{50 * (share.interval.high - share.interval.low):.1f}%"
+        assert f"{100 * share.value:.1f}%{around}" in output
     assert [entry["layer"] for entry in json.loads((tmp_path / "r.json").read_text())["layers"]] == [0, 1, 2]
     assert "two moments" in (tmp_path / "r.html").read_text(encoding="utf-8")
     one = run("lab", "transport", folder, texts, "--pairs", 5, "--layers", "1", width=80)
@@ -83,7 +96,7 @@ def test_layers_of_transport(folder, tmp_path):
 
 
 def test_what_cannot_be_done_is_refused_before_any_work(tmp_path):
-    with pytest.raises(InputError, match="intervention: received 'blur'"):
+    with pytest.raises(InputError, match="received 'blur'"):
         run("lab", "intervene", "no/model", "no.csv", "--do", "blur")
     (tmp_path / "texts.txt").write_text("a\nb", encoding="utf-8")
     with pytest.raises(InputError, match=r"pairs: .*texts\.txt"):

@@ -110,7 +110,7 @@ def test_a_pair_of_texts(folder, tmp_path):
     clouds = encode(str(folder), TEXTS[:2])
     expected = socm_pair(clouds[0], clouds[1])
     output = run("pair", *TEXTS[:2], "--model", folder, "-o", tmp_path / "pair.html", "--json", tmp_path / "pair.json")
-    assert f"SOCM {expected.socm:.4f}" in output
+    assert f"SOCM {expected.socm:.4f}" in " ".join(output.split())
     assert "8 and 4 tokens" in output
     assert output.count("written:") == 2
     stored = json.loads((tmp_path / "pair.json").read_text())
@@ -128,11 +128,12 @@ def test_a_pair_of_texts(folder, tmp_path):
 
 def test_a_pair_in_another_layer_and_cut(folder):
     clouds = encode(str(folder), TEXTS[1:3], layers=[0], max_length=6)[0]
-    output = run("pair", *TEXTS[1:3], "--model", folder, "--layer", 0, "--max-length", 6)
-    assert f"d_Σ {socm_pair(clouds[0], clouds[1]).covariance_distance:.4f}" in output
+    output = run("pair", *TEXTS[1:3], "--model", folder, "--layer", 0, "--max-length", 6, "--details")
+    assert f"d_Σ {socm_pair(clouds[0], clouds[1]).covariance_distance:.4f}" in " ".join(output.split())
     traces = [concentration_ratio(cloud) for cloud in clouds]
     assert max(traces) > 2
-    assert f"{traces[0]:.2f} and {traces[1]:.2f}: " in output
+    assert f"tr Σ {traces[0]:.2f} and {traces[1]:.2f}" in " ".join(output.split())
+    assert "tr Σ above 2" in output
     assert "layer 0" in output
     assert "0 and 13 tokens" in output
     shown = json.loads(invoke("pair", "cat", "dog", "--model", str(folder), "--json", "-").stdout)

@@ -59,10 +59,10 @@ def test_a_store_gives_a_row_a_layer(store):
     assert rows[1][2:5] == [f"{share:.3f}±{high - share:.3f}" for share, high in zip(shares, reaches, strict=True)]
     assert rows[1][5].startswith(f"{expected[1].mean_cosine:.3f}±")
     square = expected[1].estimate("mean_square")
-    assert rows[1][1] == f"{square.value:.4g}±{(square.interval.high - square.value) / square.value:.1%}"
-    assert "not known" in output
-    assert "as draws" in output
-    assert "95% for the" in output
+    assert rows[1][1] == f"{square.value:.2f}±{square.interval.high - square.value:.2f}"
+    assert "It is not known which tokens are special" in output
+    assert "token types as draws" in output
+    assert "95% for the population of texts" in output
 
 
 def test_the_tables_fit_a_terminal_of_80_columns(store):

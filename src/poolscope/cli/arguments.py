@@ -100,7 +100,7 @@ Temperature = Annotated[
     str | None, option("TAU|RULE", "Attention at this temperature: 0.8, log:5, yarn:0.01, or query=1,document=0.8.")
 ]
 NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
-Details = Annotated[bool, switch("All tables, and what their columns mean.", "--details")]
+Details = Annotated[bool, switch("All numbers, and what they mean.", "--details")]
 
 IdColumn = Annotated[str | None, option("NAME", "Column of the ids.")]
 Seed = Annotated[int, option("N", "Seed of the draw.")]

@@ -18,6 +18,7 @@ from poolscope.errors import InputError, did_you_mean
 from poolscope.show.screen import SCREEN, Screen, is_quiet, put_json
 
 if TYPE_CHECKING:
+    from poolscope.auditing.compare import AuditChange
     from poolscope.auditing.watch import Watch
 
 FAIL_ON = ("fix", "look", "unchecked")
@@ -263,6 +264,7 @@ def compare(
     junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
     sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
     annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
+    details: arguments.Details = False,
     fail_on: Annotated[
         str | None, option("worse", "Exit code 1 if a search is worse than the first beyond chance, or a cause is new.")
     ] = None,
@@ -278,15 +280,20 @@ def compare(
 
     if fail_on not in (None, "worse"):
         raise InputError(f"--fail-on {fail_on} is not known. Choose worse.")
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     result = poolscope.compare(*audits)
     for change in result.changes:
         for place, sentence in enumerate(change.in_words()):
             screen.say(sentence, style="bold" if place == 0 else None)
-        for title, before, after in change.levels:
-            line = Text(f"  {title:<20}{LEVEL_WORDS[before]} → ")
-            screen.print(line.append(LEVEL_WORDS[after], style=LEVEL_COLOURS[after]))
-        screen.print()
+        rows = (
+            (title, LEVEL_WORDS[before], Text(LEVEL_WORDS[after], LEVEL_COLOURS[after]))
+            for title, before, after in change.levels
+        )
+        if change.levels:
+            screen.print_rows(("cause", change.first, change.second), rows, words=3, show_edge=False)
+    if screen.shows_details():
+        for change in result.changes:
+            screen.print_numbers([*change.summary_rows(), *_moved(change)])
     if output is not None:
         result.save(output)
     screen.put_result(result, json=json)
@@ -295,6 +302,12 @@ def compare(
     if fail_on is not None and (worse := result.worse()):
         screen.print(f"worse than {result.names[0]} (--fail-on worse): {', '.join(worse)}", style="red")
         raise typer.Exit(BEYOND)
+
+
+def _moved(change: AuditChange) -> list[tuple[str, str]]:
+    """The queries that one of two audits finds and the other does not."""
+    sides = (("found only now", change.rescued), ("no longer found", change.broken))
+    return [(words if place == 0 else "", query) for words, side in sides for place, query in enumerate(side)]
 
 
 # -- fix --------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from poolscope.cli import arguments
 from poolscope.cli.arguments import to_figure, to_file
 from poolscope.metrics.base import METRICS
 from poolscope.show.lines import short
-from poolscope.show.screen import Screen, open_table
+from poolscope.show.screen import QUIET, Screen, open_table
 
 if TYPE_CHECKING:
+    from pyarrow import Table
+
     from poolscope.results import Result
 
 _PLACES = ("position", "nearest")  # columns that count texts: the screen names these
@@ -31,6 +33,7 @@ def command(name: str) -> Callable[..., None]:
         model: arguments.ModelOrClouds = arguments.MODEL,
         texts: arguments.Texts = None,
         queries: arguments.Queries = None,
+        details: arguments.Details = False,
         json: arguments.Json = None,
         table: Annotated[Path | None, to_file("Write the table: .parquet or .csv.")] = None,
         figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
@@ -43,7 +46,7 @@ def command(name: str) -> Callable[..., None]:
         from poolscope.cli.inputs import Inputs, read_asked
         from poolscope.texts.groups import document_columns
 
-        screen = Screen(json, seen_first=True)
+        screen = Screen(json, seen_first=True, details=details)
         engine = arguments.open_engine(where, options)
         judgements, texts, id_column = read_asked(queries, None, texts, reading["id_column"])
         group = None
@@ -72,32 +75,45 @@ def _without(command: Callable[..., None], option: str) -> Callable[..., None]:
 
 
 def _print(result: Result, screen: Screen, ids: Sequence[str] | None) -> None:
-    """What is seen in words, the numbers below each other, and the first rows of the table, texts by their ids."""
+    """What is seen in words, and one table: the first rows, or the numbers where a row says little; then the rest."""
+    rows = result.to_table()
+    is_list = result.shown_rows > 0 and len(rows) > 1
+    screen.print_in_words(result)
+    if is_list:
+        _print_rows(result, rows, screen, ids)
+    else:
+        screen.print_numbers(result.summary_rows())
+    parts = result.members()
+    if not (is_list or parts) or not screen.shows_details():
+        return
+    if is_list:
+        screen.print_numbers(result.summary_rows())
+    for part in parts:
+        screen.print()
+        for sentence in part.in_words():
+            screen.say(sentence)
+        screen.print_numbers(part.summary_rows())
+        if part.shown_rows:
+            _print_rows(part, part.to_table(), screen, ids)
+
+
+def _print_rows(result: Result, rows: Table, screen: Screen, ids: Sequence[str] | None) -> None:
+    """The first rows of the table, texts by their ids."""
     from poolscope.show.notebook import heading, is_numeric, shown_columns
 
-    screen.print_in_words(result)
-    told = result.summary_rows()
-    width = max(len(words) for words, _ in told) if told else 0
-    for words, number in told:
-        screen.say(f"{words:<{width}}  {number}", hanging=" " * (width + 2))
-    rows = result.to_table()
-    if len(rows) < 2:
-        return
-    printed = min(result.shown_rows, len(rows))
-    if printed:
-        names = shown_columns(rows)
-        shown = open_table()
-        for name in names:
-            shown.add_column(
-                "text" if name == "position" else heading(name, result.column_words),
-                justify="right" if is_numeric(rows[name].type) and name not in _PLACES else "left",
-            )
-        for row in rows.slice(0, printed).to_pylist():
-            shown.add_row(*(_cell(name, row[name], ids) for name in names))
-        screen.print_table(shown, whole="--table FILE has all of them")
-    if len(rows) > printed:
-        count, more = len(rows) - printed, "more " if printed else ""
-        screen.print(f"{count:,} {more}row{'' if count == 1 else 's'}: --table writes all of them", style="dim")
+    names = shown_columns(rows)
+    shown = open_table()
+    for name in names:
+        shown.add_column(
+            "text" if name == "position" else heading(name, result.column_words),
+            justify="right" if is_numeric(rows[name].type) and name not in _PLACES else "left",
+        )
+    kept = min(result.shown_rows, len(rows))
+    for row in rows.slice(0, kept).to_pylist():
+        shown.add_row(*(_cell(name, row[name], ids) for name in names))
+    screen.print_table(shown, whole="--table FILE has all of them")
+    if (more := len(rows) - kept) > 0:
+        screen.say(f"{more:,} more row{'' if more == 1 else 's'}: --table writes all of them", style=QUIET)
 
 
 def _cell(name: str, value: Any, ids: Sequence[str] | None) -> str:

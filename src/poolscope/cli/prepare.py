@@ -38,6 +38,7 @@ def chunk(
     texts: arguments.Texts = None,
     tokens: Annotated[int | None, option("N", "Most tokens a chunk. Default: what the model takes.", min=1)] = None,
     overlap: Annotated[int, option("K", "Begin with up to K tokens of the chunk before.", min=0)] = 0,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     *,
     reading: dict[str, Any],
@@ -58,7 +59,7 @@ def chunk(
     from poolscope.texts.sources import other_columns
 
     check_chunk_file(output, source=texts)  # before the work, not after it
-    screen = Screen(json, soft_wrap=True)
+    screen = Screen(json, soft_wrap=True, seen_first=True, details=details)
     inputs = Inputs(model, texts, reading, options, screen, default=DEFAULT_TEXTS)  # those that the audit is about
     corpus = inputs.corpus()
     with counting_progress("splitting", len(corpus), "texts") as progress:
@@ -75,23 +76,32 @@ def chunk(
 
 
 def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
+    """What was split, and where the cuts are; with details how long chunks are, and what belongs to every one."""
     counts = chunks.to_dict()
-    screen.say(f"{chunks.model['name']} · {counts['texts']:,} texts of {chunks.source}")
-    screen.print_notes(notes)
-    added = f", {chunks.added} of them special tokens and prompt" if chunks.added else ""
-    repeated = f"; up to {chunks.overlap} repeat the chunk before" if chunks.overlap else ""
-    screen.say(f"at most {chunks.limit:,} tokens a chunk{added}{repeated}")
-    screen.print(
-        f"{counts['texts']:,} texts → {counts['chunks']:,} chunks: {counts['split']:,} were split, "
-        f"{counts['texts'] - counts['split']:,} fit as they are"
-    )
-    lengths = counts["tokens"]
-    screen.print(
-        f"tokens a chunk: shortest {lengths['shortest']:,}, median {lengths['median']:,.0f}, "
-        f"longest {lengths['longest']:,}"
-    )
-    made = [f"{count:,} {_PLACES[kind]}" for kind, count in chunks.cuts.items() if count or kind == "word"]
-    screen.say(f"cuts: {', '.join(made)}")
+    texts, split = counts["texts"], counts["split"]
+    if split:
+        screen.say(
+            f"{split:,} of {texts:,} texts are longer than {chunks.limit:,} tokens. Split, they and the others make "
+            f"{counts['chunks']:,} chunks."
+        )
+    else:
+        screen.say(f"All {texts:,} texts fit into {chunks.limit:,} tokens and stay as they are.")
+    screen.name_origin(f"{chunks.model['name']} · {texts:,} texts of {chunks.source}", notes)
+    screen.release()
+    made = [(kind, count) for kind, count in chunks.cuts.items() if count or kind == "word"]
+    if split:
+        rows = ((_PLACES[kind], f"{count:,}") for kind, count in made)
+        screen.print_rows(("where texts are cut", "cuts"), rows, words=1, show_edge=False)
+    if screen.shows_details():
+        lengths = counts["tokens"]
+        numbers = [
+            (f"tokens of the {name} chunk", f"{lengths[name]:,.0f}") for name in ("shortest", "median", "longest")
+        ]
+        numbers += [
+            ("special tokens and prompt", f"{chunks.added:,}"),
+            ("repeated of the chunk before", f"{chunks.overlap:,}"),
+        ]
+        screen.print_numbers([*numbers, ("texts that fit as they are", f"{texts - split:,}")])
 
 
 # -- encode -----------------------------------------------------------------------------------------------------------
@@ -114,6 +124,7 @@ def encode(
     keep_tokens: Annotated[int, option("N", "Beside moments or vectors: the tokens of N texts.", min=0)] = 0,
     shard: Annotated[str | None, option("K/N", "Do part K of N, beside other processes or machines.")] = None,
     overwrite: Annotated[bool, switch("Replace a store of other choices.", "--overwrite")] = False,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     *,
     where: dict[str, Any],
@@ -137,7 +148,7 @@ def encode(
     runs = arguments.open_engine(where, options)
     if runs is not None and part is not None:
         raise InputError("received --shard and an engine; a part is done by this process. Leave out one of the two.")
-    inputs = Inputs(model, texts, reading, options, Screen(json, soft_wrap=True))
+    inputs = Inputs(model, texts, reading, options, Screen(json, soft_wrap=True, seen_first=True, details=details))
     corpus, encoder = inputs.whole_corpus(output), inputs.encoder()
     with encoding_progress(len(corpus)) as progress:
         choices: dict[str, Any] = {"options": settings, "layers": chosen, "shard_texts": shard_texts}
@@ -164,23 +175,25 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
     from poolscope.encoders.reports import unknown_notes
 
     manifest = store.manifest
-    shards = len(manifest.shard_sizes)
-    line = f"{store.card.name} · {len(store):,} texts of {manifest.texts['source']} · "
+    numbers = [("files", f"{len(manifest.shard_sizes):,}"), ("kept of each text", manifest.keep)]
+    what = f"{len(store):,} texts of {manifest.texts['source']}"
     if manifest.keep == "tokens":
         clouds = store.clouds(manifest.keys[0])  # texts, lengths and truncation are the same in every layer
-        line += f"{clouds.lengths.sum():,} tokens · dimension {clouds.dimension} · {clouds.dtype}"
+        what += f" · {clouds.lengths.sum():,} tokens"
         unknown = unknown_notes(clouds) if store.reused else ()  # those who encode have logged it
         notes = [*notes, *poolscope.truncation_report(clouds).notes(), *unknown]
-        of_layers = "" if manifest.layers is None else f", layers {', '.join(map(str, manifest.keys))}"
-        ending, following = f"shard{'s' * (shards > 1)}{of_layers}", "socm"
+        layers = "the pooled one" if manifest.layers is None else ", ".join(map(str, manifest.keys))
+        numbers += [("dimension", f"{clouds.dimension:,}"), ("numbers", str(clouds.dtype)), ("layers", layers)]
+        following = "socm"
     else:
-        line += f"one vector a text ({manifest.keep})"
         if (sample := manifest.sample) is not None:
             notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
-        ending, following = "shards", "profile"
-    screen.say(line)
-    screen.print_notes(notes)
-    screen.print(f"stored: {store.place} ({decimal(store.size())} in {shards:,} {ending})")
+        following = "length"
+    screen.say(f"Stored: {decimal(store.size())} in {store.place}")
+    screen.name_origin(f"{store.card.name} · {what}", notes)
+    screen.release()
+    if screen.shows_details():
+        screen.print_numbers(numbers)
     screen.name_next(f"poolscope {following} {shlex.quote(store.place)}")
 
 

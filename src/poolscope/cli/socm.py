@@ -16,7 +16,7 @@ from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
 from poolscope.cli.opening import opened_model
 from poolscope.errors import InputError
 from poolscope.extensions import service
-from poolscope.show.screen import Screen, put_json
+from poolscope.show.screen import Screen, open_table, put_json
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Described
@@ -129,13 +129,12 @@ def socm(
     names = None if described.vocabulary is None else described.vocabulary.names
     worst = [] if alike is None or not len(alike) else alike.worst(top, names=names)
     screen.print_in_words(*(() if alike is None else (alike,)), result)
-    if details:
-        _print_result(result, screen, threshold=threshold)
     if alike is None:
         _print_worst(result.worst(min(top, len(result.top))), screen, _worst_title(result))
     else:
         _print_confused(alike, worst, screen)
-    screen.name_details()
+    if screen.shows_details():
+        _print_result(result, screen, threshold=threshold)
     if json is not None:
         put_json(_content(result, alike, worst, top, threshold), json)
     screen.name_written(json, parquet)
@@ -354,10 +353,9 @@ def _print_pairs(
     headings: Sequence[str], rows: Iterable[tuple[Sequence[str], Sequence[Any]]], screen: Screen, **looks: Any
 ) -> None:
     """A line a pair: its numbers, and its two texts (id, text, and the tokens with their parts of d_Σ, or None)."""
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(title_justify="left", caption_justify="left", expand=True, show_lines=True, **looks)
+    table = open_table(caption_justify="left", expand=True, show_lines=True, **looks)
     for name in headings[:-1]:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(headings[-1], ratio=1)
@@ -371,7 +369,7 @@ def _print_pairs(
                 texts.append(f"  {tokens or 'no token'}\n", style="cyan")
         texts.rstrip()
         table.add_row(*numbers, texts)
-    screen.print(table)
+    screen.print_table(table)
 
 
 def _trace_sentence(result: SocmResult) -> str:
@@ -426,6 +424,7 @@ def pair(
     ] = arguments.MODEL,
     output: Annotated[Path | None, to_figure("Draw it: .html, .png, .svg, .pdf.", "--figure", "--output", "-o")] = None,
     layer: Annotated[int | None, option("N", "A layer (0: embedding output), not the one that is pooled.")] = None,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     *,
     options: dict[str, Any],
@@ -438,7 +437,7 @@ def pair(
     tokens of each text the query finds, and what of that the mean keeps; -o draws it.
     """
     if query is not None:
-        _matches(query, [first] if second is None else [first, second], model, layer, output, json, options)
+        _matches(query, [first] if second is None else [first, second], model, layer, output, json, options, details)
         return
     if second is None:
         raise InputError("received one TEXT; needed: two to compare, or one and --query TEXT. Add one of them.")
@@ -446,7 +445,7 @@ def pair(
     (clouds,) = encoder.encode([first, second], layers=None if layer is None else [layer]).values()
     projection = poolscope.project_pair(clouds[0], clouds[1])
     name = encoder.card.name if layer is None else f"{encoder.card.name}, layer {layer}"
-    screen = Screen(json, soft_wrap=True)
+    screen = Screen(json, seen_first=True, details=details)
     chance = poolscope.permutation_floor(clouds)
     _print_pair(projection, chance, clouds, name, screen)
     if output is not None:
@@ -470,6 +469,7 @@ def _matches(
     output: Path | None,
     json: str | None,
     options: dict[str, Any],
+    details: bool,
 ) -> None:
     """What the tokens of a query find in one text, or in two."""
     from poolscope.evaluation.match_drawing import drawing_of
@@ -477,7 +477,7 @@ def _matches(
 
     if layer is not None:
         raise InputError(f"--layer {layer}: --query searches by the layer that is pooled. Leave one of them out.")
-    screen, encoder = Screen(json), opened_model(model, options)
+    screen, encoder = Screen(json, details=details), opened_model(model, options)
     found = [poolscope.token_matches(encoder, query, text) for text in texts]
     for sentence in lead_words(*found) if len(found) > 1 else found[0].in_words():
         screen.say(sentence)
@@ -486,13 +486,9 @@ def _matches(
         if len(found) > 1:
             screen.print(f"{place}: MaxSim {each.maxsim:.2f}, cosine of the means {each.cosine:.2f}", style="bold")
         screen.print_rows(("query", "finds", "cosine", "mean", "part"), _match_rows(each), words=4)
-    screen.print_notes(
-        [
-            "cosine: with the token that it finds. mean: with the mean of the text, all that averaging leaves.",
-            "part: of MaxSim − cosine. Parts of special tokens are left out here, and are in the JSON.",
-        ],
-        indent="",
-    )
+    if screen.shows_details():
+        screen.say("cosine: with the token that it finds. mean: with the mean of the text, all that averaging leaves.")
+        screen.say("part: of MaxSim − cosine. Parts of special tokens are left out here; --json has them.")
     if output is not None:
         poolscope.save_figure(drawing_of(found), output)
     if json is not None:
@@ -557,23 +553,29 @@ def _pair_content(
 def _print_pair(
     projection: PairProjection, chance: PermutationFloor, clouds: poolscope.TokenClouds, name: str, screen: Screen
 ) -> None:
-    (n, m), (cut, cut_too) = clouds.lengths, clouds.truncated
-    pair = projection.distances
-    lines = [f"{name} · {n} and {m} tokens"]
-    if cut or cut_too:
-        lines.append(f"  too long: {cut} and {cut_too} tokens were truncated")
-    lines.append(
+    """Both distances in words, and beside chance; with details the paper's numbers."""
+    pair, lengths, cut = projection.distances, clouds.lengths, clouds.truncated
+    over_trace, (first, second) = projection.covariance_distance_over_trace, projection.traces
+    screen.say(
         f"The mean vectors have a cosine of {1 - 2 * pair.mean_distance:.3f}; around them the token clouds differ by "
-        f"{projection.covariance_distance_over_trace:.3f} on a scale from 0 to 1."
+        f"{over_trace:.3f} on a scale from 0 to 1."
     )
-    lines.append(
-        f"SOCM {pair.socm:.4f}   means d_μ {pair.mean_distance:.4f}   covariances d_Σ {pair.covariance_distance:.4f}"
+    screen.name_origin(
+        f"{name} · {lengths[0]} and {lengths[1]} tokens",
+        [f"Too long: {cut[0]} and {cut[1]} tokens were truncated."] if cut.any() else [],
     )
-    lines += chance.in_words()
-    if projection.above_trace:
-        lines.append(
-            f"  tr Σ {projection.traces[0]:.2f} and {projection.traces[1]:.2f}: above 2, d_Σ and SOCM may "
-            f"exceed 1; d_Σ over the trace, always in [0, 1]: {projection.covariance_distance_over_trace:.4f}"
-        )
-    for line in lines:
-        screen.say(line.lstrip(), " " * (len(line) - len(line.lstrip())))
+    screen.release()
+    dealt = chance.dealt
+    by_chance = f"{dealt.floor[0]:.4f} [{dealt.low[0]:.4f}, {dealt.high[0]:.4f}]"
+    rows = (
+        ("SOCM", f"{pair.socm:.4f}", ""),
+        ("distance of the means, d_μ", f"{pair.mean_distance:.4f}", ""),
+        ("distance of the clouds, d_Σ", f"{pair.covariance_distance:.4f}", by_chance),
+    )
+    screen.print_rows(("", "these texts", "same tokens dealt at random"), rows, words=1, show_edge=False)
+    if screen.shows_details():
+        for sentence in chance.in_words():
+            screen.say(sentence)
+        screen.print_numbers([("tr Σ", f"{first:.2f} and {second:.2f}"), ("d_Σ over the trace", f"{over_trace:.4f}")])
+        if projection.above_trace:
+            screen.say("A tr Σ above 2 lets d_Σ and SOCM exceed 1; d_Σ over the trace is always in [0, 1].")

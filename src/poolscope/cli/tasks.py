@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,10 +11,12 @@ from poolscope.cli import arguments
 from poolscope.cli.arguments import TEXTS, option, switch, to_figure, to_file
 from poolscope.cli.opening import opened_model
 from poolscope.errors import InputError, did_you_mean
-from poolscope.show.screen import Screen, open_table, put_json
+from poolscope.show.screen import QUIET, Screen, put_json, signed
 
 if TYPE_CHECKING:
     from poolscope.evaluation import Evaluation, Task
+    from poolscope.evaluation.scores import Difference
+    from poolscope.numbers.intervals import Interval
     from poolscope.repairs.tune import TuneResult
 
 LABEL_FREE = ("split-half", "summary-body")
@@ -84,6 +86,7 @@ def read_chosen_task(texts: str | None, task_options: Mapping[str, Any], limit: 
 
 # Units drawn from the built-in corpus, and from texts of the user; both halves together.
 BUILTIN_LIMIT, LIMIT = 400, 1_000
+_BEST = 5  # candidates that are shown without --details
 FAMILIES = "reading,temperature,pooling,vectors"
 
 
@@ -98,6 +101,7 @@ def tune(
     families: Annotated[str, option(FAMILIES, "What to search: families, or repairs by name.", "--search")] = FAMILIES,
     output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
     force: Annotated[bool, switch("Replace FILE of -o; remove it where nothing is recommended.", "--force")] = False,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
     *,
@@ -116,7 +120,7 @@ def tune(
     from poolscope.cli.inputs import encoding_progress
     from poolscope.repairs.tune import readings_for, texts_to_encode
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     _check_output(output, force=force)
     search = _search(families, temperatures)
     drawn = task_options["limit"] or None
@@ -178,26 +182,36 @@ def _search(named: str, temperatures: str | None) -> dict[str, Any]:
 
 
 def print_result(result: TuneResult, screen: Screen) -> None:
-    """The verdict with its evidence, and the table of candidates."""
+    """The verdict, and the table of the best candidates; with details of all, and the evidence of the verdict."""
     from poolscope.show.verdicts import LEVEL_COLOURS
 
+    screen.say(result.verdict.sentence, style=LEVEL_COLOURS[result.verdict.level])
     chosen = result.chosen_on
-    title = f"the half that chose: {len(chosen.observations):,} {chosen.unit}; it compares and proves nothing"
-    heads = ("candidate", chosen.metric, "difference", "95 % interval")
-    table = open_table(*heads, words=1, title=title, show_edge=False)
-    table.add_column("cost")
-    table.add_row("the model as it is", f"{chosen.value:.4f}", "", "", "")
-    for row in result.rows():
-        interval = "–" if row["low"] is None else f"[{row['low']:+z.4f}, {row['high']:+z.4f}]"
-        numbers = (f"{row['score']:.4f}", f"{row['difference']:+z.4f}", interval, _cost(row, result.width))
-        table.add_row(f"{'→ ' * bool(row['selected'])}{row['candidate']}", *numbers)
-    screen.print(f"{result.model} · {chosen.task}")
-    screen.print_notes(result.notes)
-    screen.print(result.verdict.level, style=f"bold {LEVEL_COLOURS[result.verdict.level]}")
-    screen.say(result.verdict.sentence)
-    for sentence in result.verdict.evidence:
-        screen.say(sentence, "  ")
-    screen.print_table(table)
+    screen.name_origin(f"{result.model} · {chosen.task} · {len(chosen.observations):,} {chosen.unit} chose", ())
+    screen.release()
+    rows = result.rows()
+    best = [row for place, row in enumerate(rows) if screen.details or row["selected"] or place < _BEST]
+    as_it_is = ("the model as it is", f"{chosen.value:.3f}", "", "", "")
+    screen.print_rows(
+        ("candidate", chosen.metric, "change", "95% interval", "cost"),
+        [as_it_is, *(_cells(row, result.width) for row in best)],
+        words=1,
+        show_edge=False,
+    )
+    if len(best) < len(rows):
+        screen.say(f"{len(rows) - len(best):,} more candidates gain less.", style=QUIET)
+    if screen.shows_details():
+        for sentence in result.verdict.evidence:
+            screen.say(sentence)
+        screen.say("The half that chose compares candidates; only the other half proves a gain.")
+        screen.print_notes(result.notes, indent="")
+
+
+def _cells(row: dict[str, Any], width: int | None) -> tuple[str, ...]:
+    """A candidate as a row of the table."""
+    interval = "–" if row["low"] is None else f"[{signed(row['low'])}, {signed(row['high'])}]"
+    name = f"{'→ ' * bool(row['selected'])}{row['candidate']}"
+    return (name, f"{row['score']:.3f}", signed(row["difference"]), interval, _cost(row, width))
 
 
 def _cost(row: dict[str, Any], width: int | None) -> str:
@@ -226,6 +240,7 @@ def evaluate(
     repair: Annotated[Path | None, option("FILE", "A repair that `poolscope tune -o` wrote, to compare with.")] = None,
     temperature: arguments.Temperature = None,
     pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     *,
     task_options: dict[str, Any],
@@ -240,7 +255,7 @@ def evaluate(
     clustering text and label. reranking reads query, positive and negative, summarisation machine_summaries,
     human_summaries and relevance.
     """
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     chosen = _repair(repair, temperature, pooling)
     drawn = DEFAULT_LIMIT if task_options["limit"] is None and texts in (None, TEXTS) else task_options["limit"] or None
     loaded = read_chosen_task(texts, task_options, drawn, screen)
@@ -284,28 +299,49 @@ def _before_and_after(
     difference = None if after is None else poolscope.compare_scores(before, after)
     for sentence in (*before.in_words(), *(() if difference is None else difference.in_words())):
         screen.say(sentence)
-    screen.print(f"{encoder.card.name} · {task.name}")
-    screen.print_notes(before.notes)
+    screen.name_origin(f"{encoder.card.name} · {task.name} · {_counts(before)}", before.notes)
     chose = set() if repair is None else set(before.names) & set(repair.evidence.get("chosen_by", ()))
     if chose:
         also = f"{len(chose):,} of these {len(before.names):,} {before.unit} had a part in choosing the repair"
         screen.print_notes([f"{also}, which flatters it: what it wins for others is what `poolscope tune` reported."])
     if proved:
         screen.print_notes([f"Encoded as the repair was proved: {proved}."])
-    _print(poolscope.Repair().label, before, screen)
+    screen.release()
+    labels = [poolscope.Repair().label, *([] if repair is None else [repair.label])]
+    _print_scores(labels, [before, *([] if after is None else [after])], difference, screen)
     origin = provenance(settings=options)
     del origin["clouds"]
     content = {"model": encoder.card.to_dict(), "before": before.to_dict(), "provenance": plain(origin)}
     if repair is None or after is None or difference is None:
         return content
-    _print(repair.label, after, screen)
-    screen.print(f"difference {difference}")
     return {**content, "repair": repair.label, "after": after.to_dict(), "difference": plain(difference)}
 
 
-def _print(label: str, evaluation: Evaluation, screen: Screen) -> None:
-    others = "".join(f"   {name} {scores.mean():.4f}" for name, scores in evaluation.others.items())
-    units = f"{len(evaluation.observations):,} {evaluation.unit}"
-    units += "" if evaluation.searched is None else f", {evaluation.searched:,} documents"
-    interval = evaluation.interval() or f"({evaluation.why_no_interval()})"
-    screen.print(f"{label}: {evaluation.metric} {evaluation.value:.4f} {interval}{others}   ({units})")
+def _counts(evaluation: Evaluation) -> str:
+    searched = "" if evaluation.searched is None else f" · {evaluation.searched:,} documents"
+    return f"{len(evaluation.observations):,} {evaluation.unit}{searched}"
+
+
+def _print_scores(
+    labels: Sequence[str], evaluations: Sequence[Evaluation], difference: Difference | None, screen: Screen
+) -> None:
+    """The score as it is and repaired, with intervals; with details by every measure."""
+    first = evaluations[0]
+    rows = [
+        (label, f"{each.value:.4f}", _ends(each.interval(), each.why_no_interval(), ".4f"))
+        for label, each in zip(labels, evaluations, strict=True)
+    ]
+    if difference is not None:
+        ends = _ends(difference.interval, difference.change.no_interval or "no interval", "+z.4f")
+        rows.append(("change", signed(difference.mean, 4), ends))
+    unit = getattr(first.interval(), "unit", first.unit)
+    screen.print_rows(("", first.metric, f"95% interval over {unit}"), rows, words=1, show_edge=False)
+    if first.others and screen.shows_details():
+        others = ((name, *(f"{each.others[name].mean():.4f}" for each in evaluations)) for name in first.others)
+        screen.print_rows(("also measured", *labels), others, words=1, show_edge=False)
+
+
+def _ends(interval: Interval | None, why: str, form: str) -> str:
+    """Both ends of an interval, or why there is none."""
+    ends = f"({why})" if interval is None else f"[{interval.low:{form}}, {interval.high:{form}}]"
+    return ends.replace("-", "−")

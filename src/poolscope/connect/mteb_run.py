@@ -135,6 +135,7 @@ def mteb(
     output: Annotated[Path, to_folder("mteb's results; tasks that it holds are not run again.", "--output", "-o")],
     benchmark: Annotated[str, option("NAME", "A benchmark of mteb.", "--benchmark")] = BENCHMARK,
     task: Annotated[list[str] | None, option("NAME", "Only this task of it (repeatable).", "--task")] = None,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     *,
     options: dict[str, Any],
@@ -151,13 +152,16 @@ def mteb(
     named = {each.partition("=")[0]: each.partition("=")[2] or each for each in models}
     with folder_to_write(output):
         result = run_benchmark(named, tasks, output, benchmark=benchmark, say=tell, **options)
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     screen.print_in_words(result)
     rows = [
         (row["model"], str(row["tasks"]), f"{row['mean_of_tasks']:.2f}", f"{row['mean_of_types']:.2f}")
         for row in result.means()
     ]
-    screen.print_rows(("model", "tasks", "mean of tasks", "mean of types"), rows)
+    screen.print_rows(("model", "tasks", "mean of tasks", "mean of types"), rows, words=1)
+    if screen.shows_details():
+        scores = ((row["model"], row["task"], row["type"], f"{row['score']:.2f}") for row in result.scores)
+        screen.print_rows(("model", "task", "type", "score"), scores, words=3)
     screen.put_result(result, json=json)
     if not result.scores:
         raise typer.Exit(NO_SCORES)

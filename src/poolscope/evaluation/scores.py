@@ -182,13 +182,17 @@ class Difference(Result):
         """What the difference allows to say, as the end of a sentence."""
         if self.proves_gain or self.proves_loss:
             return f"a {'gain' if self.proves_gain else 'loss'} beyond chance"
-        smallest, units = self.smallest_gain(), f"{self.count:,} {self.unit}"
-        seen = f"; the smallest gain {units} could have shown is {smallest:.3f}" if np.isfinite(smallest) else ""
-        return f"{self.shortage() or 'no difference that can be told from chance'}{seen}"
+        return self.shortage() or "this may be chance"
 
     def in_words(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
-        return (f"The {self.metric} changes by {signed(self.mean)}: {self.meaning()}.",)
+        said = f"The {self.metric} changes by {signed(self.mean).replace('-', '−')}"
+        smallest = self.smallest_gain()
+        if self.interval is None and self.shortage() is None:
+            return (f"{said} ({self.change.no_interval or 'no interval'}).",)
+        if self.proves_gain or self.proves_loss or smallest >= 1:  # no score gains more
+            return (f"{said}: {self.meaning()}.",)
+        return (f"{said}: {self.meaning()}.", f"{self.count:,} {self.unit} only show gains of {smallest:.3f} or more.")
 
     @property
     def mean(self) -> float:
@@ -236,11 +240,10 @@ class Difference(Result):
         if self.could_tell(least):
             return ""
         gain = self.smallest_gain()
-        smallest = f"{gain:.3f} {self.metric}" if np.isfinite(gain) else "any size"
-        few = f"Too few {self.unit} to tell"
-        if self.count >= FEWEST_PAIRED and self.changed < FEWEST_CHANGED:
-            few = f"Too few {self.unit} changed to tell ({self.changed} of {self.count:,}; {FEWEST_CHANGED} are needed)"
-        return f"{few}: the smallest gain they could have shown is {smallest}, and {least:g} matters."
+        smallest = f"only show gains of {gain:.3f} {self.metric} or more" if gain < 1 else "cannot show any gain"
+        few = f"Only {self.changed} of {self.count:,} {self.unit} changed, and {FEWEST_CHANGED} are needed. "
+        changed = few if self.count >= FEWEST_PAIRED and self.changed < FEWEST_CHANGED else ""
+        return f"{changed}{self.count:,} {self.unit} {smallest}; {least:g} would be worth having."
 
     def units_to_tell(self, least: float) -> float:
         """About how many units as different as these would tell a gain of `least`; infinite without an interval."""
@@ -257,9 +260,10 @@ class Difference(Result):
 
     def __str__(self) -> str:
         if self.interval is None:
-            return f"{self.mean:+z.4f} ({self.change.no_interval or 'no interval'})"
+            return f"{self.mean:+z.4f}".replace("-", "−") + f" ({self.change.no_interval or 'no interval'})"
         over = f" over {self.unit}" if self.unit in ("documents", "query groups") else ""
-        return f"{self.mean:+z.4f} [{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]{over}"
+        ends = f"[{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]"
+        return f"{self.mean:+z.4f} {ends}".replace("-", "−") + over
 
 
 def compare_scores(

@@ -303,7 +303,7 @@ class InterveneResult(Result):
             figure.update_xaxes(title_text="after − before", row=1, col=column)
         names = [effect.name for effect in self.effects]
         figure.update_yaxes(categoryorder="array", categoryarray=names[::-1])
-        title = f"Every mean kept · {self.texts:,} texts, {self.queries:,} queries · bars: 95 % intervals"
+        title = f"Every mean kept · {self.texts:,} texts, {self.queries:,} queries · bars: 95% intervals"
         return style(figure, title=title, width=_WIDTH, height=_ROW * len(names) + 230)
 
 

@@ -231,7 +231,7 @@ def _cell(
     )
     change = compare_scores(before, after)
     if change.interval is None:
-        raise InputError(f"{corpus}: {len(queries)} queries are too few for an interval. Name more of them.")
+        raise InputError(f"{corpus}: {len(queries)} queries are too few for an interval. Ask with 50 or more.")
     quantities = _quantities(texts, seed) | {
         "concentration": float(np.median(moments.traces)),
         "spread": float(np.median(moments.traces * moments.norms**2)),

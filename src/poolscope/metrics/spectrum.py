@@ -301,8 +301,8 @@ class Norms(Result):
     field_words: ClassVar[Mapping[str, str]] = {
         "k": "nearest that are compared",
         "median": "median length",
-        "low": "length that 5 % stay below",
-        "high": "length that 5 % exceed",
+        "low": "length that 5% stay below",
+        "high": "length that 5% exceed",
         "variation": "standard deviation over mean",
         "by_dot": "neighbours replaced by inner product",
         "by_l2": "neighbours replaced by Euclidean distance",

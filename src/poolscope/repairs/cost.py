@@ -157,7 +157,7 @@ class PoolingCost(Result):
         ]
         if details:
             notes.append("products: of two vectors, for one query. weight: of what is added, chosen by other queries.")
-        return (*notes, *(f"Not tried: {name}, {why}." for name, why in self.left_out.items()))
+        return (*notes, *(f"Skipped {name}: {why}." for name, why in self.left_out.items()))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a way."""

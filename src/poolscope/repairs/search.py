@@ -252,7 +252,7 @@ class Search:
             try:
                 sides = self.bench.encode(None, reading=reading)
             except (InputError, ModelError) as error:
-                self.notes.append(f"Not tried: {reading.label}; {error}")
+                self.notes.append(f"Skipped {reading.label}: {error}")
                 continue
             if cut := _cut_texts(sides) - _cut_texts(self.bench.sides):
                 self.notes.append(f"{reading.label}: {cut:,} texts more than otherwise were cut to fit the model.")
@@ -317,7 +317,7 @@ class Search:
         try:
             trial = self.bench.try_repair(repair, sides=sides)
         except InputError as error:
-            self.notes.append(f"Not tried: {repair.label}; {error}")
+            self.notes.append(f"Skipped {repair.label}: {error}")
             return None
         self.trials.append(trial)
         best, _ = self._best.get(trial.family, (trial, sides))

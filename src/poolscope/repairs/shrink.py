@@ -168,7 +168,7 @@ class Shrinkage(Result):
         return (
             f"free: a loss of {self.matters:g} or more is excluded. Intervals hold for all ways together.",
             f"searched: bytes of a text in memory. kept: with what orders the first {self.candidates} again.",
-            *(f"Not tried: {name}, {why}." for name, why in self.left_out.items()),
+            *(f"Skipped {name}: {why}." for name, why in self.left_out.items()),
         )
 
     def rows(self) -> list[dict[str, Any]]:

@@ -187,7 +187,7 @@ def decide(
         )
     evidence.insert(0, chosen)
     numbers: dict[str, Any] = {"value": difference.mean, "interval": difference.interval}
-    where = f"{metric} by {difference} on {count:,} {difference.unit} that had no part in choosing it"
+    where = f"{metric} by {difference} on {count:,} {reported_on.unit} that had no part in choosing it"
     shortage = difference.shortage()
     if difference.proves_gain and shortage is None:
         sentence = f"'{selected.name}' raises {where}."
@@ -196,8 +196,8 @@ def decide(
         return Verdict("fix", sentence, evidence=tuple(evidence), **numbers)
     outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
     told = count >= FEWEST_PAIRED and difference.could_tell(LEAST_GAIN)
-    sentence = f"{_answer(count, difference.unit, told=told)}: the chosen candidate, '{selected.name}', changes {where}"
-    sentence = f"{sentence}: {outcome}.{'' if told else _reach(difference)}"
+    sentence = f"{_answer(count, reported_on.unit, told=told)}. We tried '{selected.name}': it changes {where}."
+    sentence = f"{sentence} That is {outcome}.{'' if told else _reach(difference)}"
     return Verdict("ok" if told else "unchecked", sentence, evidence=tuple(evidence), **numbers)
 
 
@@ -208,8 +208,8 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
     blind = [trial.change for trial in fitted if not trial.could_tell(LEAST_GAIN)]
     told = held_out >= FEWEST_PAIRED and not blind
     where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
-    reason = f"none of {len(fitted)} candidates is better than the model as it is on {where}."
-    sentence = f"{_answer(held_out, chosen_on.unit, told=told)}: {reason}"
+    reason = f"None of {len(fitted)} candidates is better than the model as it is on {where}."
+    sentence = f"{_answer(held_out, chosen_on.unit, told=told)}. {reason}"
     if blind:
         sentence += _reach(max(blind, key=Difference.smallest_gain))
     return Verdict("ok" if told else "unchecked", sentence)
@@ -218,7 +218,7 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
 def _reach(difference: Difference) -> str:
     """Say the smallest gain that these units could show, and how many units would show more; empty if enough."""
     needed = difference.units_to_tell(LEAST_GAIN)
-    more = f" About {needed:,.0f} of them would tell." if np.isfinite(needed) else ""
+    more = f" About {needed:,.0f} would show that." if np.isfinite(needed) else ""
     reach = difference.reach(LEAST_GAIN)
     return f" {reach}{more}" if reach else ""
 
@@ -231,8 +231,8 @@ def _answer(held_out: int, unit: str, *, told: bool) -> str:
     if told:
         return "Nothing to repair"
     if held_out >= FEWEST_PAIRED:
-        return "No repair is shown to help, and none is ruled out"
-    return f"Cannot be told with {held_out:,} held-out {unit} (needed: {FEWEST_PAIRED}), pass more texts"
+        return "No repair is proven to help, and none is ruled out"
+    return f"{held_out:,} held-out {unit} are too few to tell (needed: {FEWEST_PAIRED})"
 
 
 def _points(
@@ -395,9 +395,7 @@ def _prepared(repairs: Iterable[Any], encoder: TokenEncoder, search: Search, *, 
     """Prepare the repairs for the model; those that do not fit it are left out, with a note if named."""
     ready = [(repair, repair.prepared(encoder)) for repair in repairs]
     if named is not None:
-        search.notes += [
-            f"Not tried: {repair.label}; it is not for {encoder.card.name}." for repair, r in ready if not r
-        ]
+        search.notes += [f"Skipped {repair.label}: it is not for {encoder.card.name}." for repair, r in ready if not r]
     return [prepared for _, prepared in ready if prepared is not None]
 
 

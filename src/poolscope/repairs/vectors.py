@@ -331,6 +331,11 @@ class Whitening(VectorRepair):
     def _learn(self, unit: Array) -> None:
         texts, dimension = unit.shape
         wanted = dimension if self.components is None else self.components
+        if self.components is None and texts <= dimension:
+            raise InputError(
+                f"whitening needs more vectors than dimensions; here are {texts} vectors of {dimension} dimensions. "
+                f"Fit on more texts, or ask for fewer components."
+            )
         if not is_whole(wanted) or not 1 <= wanted <= min(texts - 1, dimension):
             raise InputError(
                 f"components: received {wanted!r} for {texts} vectors of dimension {dimension}; allowed: 1 to "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from poolscope.results import Result
 
 SCREEN = "-"
+_NEGATIVE = re.compile(r"(?<![\w.\-/=\"'])-(?=\d+\.\d)")
 QUIET = "dim"  # of what stands in small letters below what it is about
 
 
@@ -58,14 +60,16 @@ class Screen(Console):
         for sentence, indent in waiting:
             self.say(sentence, indent, style=QUIET)
 
-    def name_details(self) -> None:
-        """Say how to see the rest, where it is not shown."""
+    def shows_details(self) -> bool:
+        """Whether the rest is shown below; where it is not, say how to see it."""
         if not self.details:
-            self.say("More tables, and what the columns mean: --details", style=QUIET)
+            self.say("More numbers, and what they mean: --details", style=QUIET)
+        return self.details
 
     def say(self, sentence: str, indent: str = "", *, hanging: str = "", style: str | None = None) -> None:
-        """Print a sentence, its lines broken between words."""
-        self.print(wrapped(sentence, self.width, indent, hanging=hanging), style=style, soft_wrap=True)
+        """Print a sentence, its lines broken between words, its negative numbers with a true minus."""
+        words = _NEGATIVE.sub("−", sentence)
+        self.print(wrapped(words, self.width, indent, hanging=hanging), style=style, soft_wrap=True)
 
     def print_notes(self, notes: Iterable[str], indent: str = "  ") -> None:
         """Print notes in small letters below their subject."""
@@ -82,7 +86,13 @@ class Screen(Console):
         self.release()
 
     def print_table(self, table: Table, *, whole: str = "--json FILE has all of them") -> None:
-        """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where."""
+        """Print a table; of one that is wider than the screen the last columns are left out, and `whole` says where.
+
+        Its title is broken at the edge of the screen, not at that of the table.
+        """
+        if table.title:
+            self.say(str(table.title), style="bold")
+            table.title = None
         left_out = _fit(table, self.width)
         self.print(table)
         if left_out:
@@ -97,6 +107,12 @@ class Screen(Console):
         for row in rows:
             table.add_row(*row)
         self.print_table(table)
+
+    def print_numbers(self, numbers: Sequence[tuple[str, str]]) -> None:
+        """Print numbers below each other, each behind its words."""
+        width = max((len(words) for words, _ in numbers), default=0)
+        for words, number in numbers:
+            self.say(f"{words:<{width}}  {number}", hanging=" " * (width + 2))
 
     def name_written(self, *paths: object) -> None:
         """Say which files were written; None and the screen are none."""
@@ -203,7 +219,16 @@ def open_table(*headings: Any, words: int = 0, title: str | None = None, **looks
 
 def digits(value: float | None, places: int = 3) -> str:
     """A number to so many places; a dash where it is not known."""
-    return "–" if value is None else f"{value:.{places}f}"
+    return "–" if value is None else f"{value:z.{places}f}".replace("-", "−")
+
+
+def signed(value: float | None, places: int = 3) -> str:
+    """A change with its sign, to so many places; a dash where it is not known.
+
+    >>> signed(-0.0168), signed(-1e-9), signed(None)
+    ('−0.017', '+0.000', '–')
+    """
+    return "–" if value is None else f"{value:+z.{places}f}".replace("-", "−")
 
 
 def with_reach(estimate: Estimate, places: int = 3, *, gap: str = " ") -> str:
@@ -228,7 +253,8 @@ def with_ends(estimate: Estimate, form: str = ".2f", *, interval: bool = True) -
     if estimate.value is None:
         return "–"
     around = estimate.interval if interval else None
-    return f"{estimate.value:{form}}" + ("" if around is None else f" [{around.low:{form}}, {around.high:{form}}]")
+    ends = "" if around is None else f" [{around.low:{form}}, {around.high:{form}}]"
+    return f"{estimate.value:{form}}{ends}".replace("-", "−")
 
 
 def _fit(table: Table, width: int) -> list[str]:

@@ -41,6 +41,7 @@ def runtime(
     retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
     timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
     fail_on: Annotated[str, option("never|fix", "Exit with 1 if the server is wrong.")] = "fix",
+    details: arguments.Details = False,
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
     *,
@@ -60,7 +61,7 @@ def runtime(
 
     if fail_on not in ("never", "fix"):
         raise InputError(f"--fail-on {fail_on} is not known. Choose never or fix.")
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     corpus = None
     if texts is not None:
         reading = {**reading, "limit": reading["limit"] or MOST_TEXTS}
@@ -85,7 +86,7 @@ def runtime(
 
 
 def _print_check(result: RuntimeCheck, screen: Screen) -> None:
-    """Print one screen: the server's behaviour, the causes that explain it best, and further observations."""
+    """The server's behaviour in words, and the causes that explain it best; with details all of them, and the notes."""
     from poolscope.show.verdicts import LEVEL_COLOURS
 
     match = result.match
@@ -97,10 +98,13 @@ def _print_check(result: RuntimeCheck, screen: Screen) -> None:
         style="dim",
     )
     causes = open_table("what it would be", "cosine", "lowest", "texts explained", words=4)
-    for test in sorted((match.own, *match.others[:_CAUSES]), key=lambda test: -test.mean):
+    others = match.others if screen.details else match.others[:_CAUSES]
+    for test in sorted((match.own, *others), key=lambda test: -test.mean):
         value = "" if test.cosine.value is None else f"{test.mean:.4f}"
         causes.add_row(test.name, value, f"{test.least:.4f}", f"{test.share:.0%} of {test.texts}")
     screen.print_table(causes)
     declared = [f"Declared otherwise: {row}." for row in result.declared if row.differs]
     refused = [f"{result.refused} probes are refused as too long."] if result.refused else []
-    screen.print_notes([*declared, *refused, f"An empty text: {result.empty}.", *result.notes])
+    screen.print_notes([*declared, *refused], indent="")
+    if screen.shows_details():
+        screen.print_notes([f"An empty text: {result.empty}.", *result.notes], indent="")

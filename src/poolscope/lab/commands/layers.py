@@ -11,7 +11,7 @@ import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, switch, to_figure, to_file
 from poolscope.errors import InputError, whole_number
-from poolscope.show.screen import Screen, put_json
+from poolscope.show.screen import Screen, digits, put_json, signed
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
@@ -142,11 +142,10 @@ def _print(result: LayersResult, screen: Screen) -> None:
     screen.print_rows(heads, rows, title=title, title_style="bold")
     for line in _sink_lines(result):
         screen.say(line)
-    if screen.details:
+    if screen.shows_details():
         screen.say(f"{' · '.join(f'{head}: {QUANTITIES[name].meaning}' for name, head in _SHOWN.items())}.")
         for line in [_frequency_line(result), *_theorems(result)]:
             screen.say(line)
-    screen.name_details()
 
 
 def _frequency_line(result: LayersResult) -> str:
@@ -154,7 +153,7 @@ def _frequency_line(result: LayersResult) -> str:
 
     def span(name: str) -> str:
         means = [mean for mean in result.means(name).mean if mean == mean]
-        return f"{min(means):+z.2f} to {max(means):+z.2f}" if means else "–"
+        return f"{signed(min(means), 2)} to {signed(max(means), 2)}" if means else "–"
 
     return (
         f"growth (log of ‖PX‖/‖PH‖) by layer {span('high_frequency')}; attention branch alone "
@@ -166,7 +165,8 @@ def _frequency_line(result: LayersResult) -> str:
 def _cell(mean: float, high: float | None, *, wide: bool) -> str:
     if mean != mean:
         return "–"
-    return f"{mean:.3f} ±{high - mean:.3f}" if wide and high is not None and high == high else f"{mean:.3f}"
+    reach = f" ±{high - mean:.3f}" if wide and high is not None and high == high else ""
+    return f"{digits(mean)}{reach}"
 
 
 def _theorems(result: LayersResult) -> list[str]:
@@ -375,8 +375,7 @@ def _print_windows(result: WindowsResult, screen: Screen) -> None:
         losses = (row.lost.percent(interval=wide), random, *others)
         rows.append((str(row.ratio), *losses, _number(row.within_socm), _number(row.nearest_socm)))
     screen.print_rows(heads, rows)
-    screen.name_details()
-    if not screen.details:
+    if not screen.shows_details():
         return
     screen.say(_COLUMNS)
     shown = result.largest_ratio or result.ratios[0].ratio

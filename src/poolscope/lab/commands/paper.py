@@ -40,6 +40,7 @@ def paper(
         str | None, option("MODEL@URL", "Language model (OpenAI-compatible) that shortens texts for figure 1b.")
     ] = None,
     seed: arguments.Seed = 0,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -83,7 +84,7 @@ def paper(
         rewriter=rewriter,
         **options,
     )
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     _print_entries(done, screen)
     screen.put_result(done, json=json)
     screen.name_written(output)
@@ -132,3 +133,5 @@ def _print_entries(done: PaperRun, screen: Screen) -> None:
         for row in done.entries
     ]
     screen.print_rows(("entry", "what", "cells", "agree", "differ"), rows, words=2)
+    if screen.shows_details():
+        screen.print_notes((f"{reason}." for reason in done.missing), indent="")

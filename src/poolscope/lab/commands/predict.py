@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, to_figure, to_folder
 from poolscope.errors import InputError
-from poolscope.show.screen import Screen, digits, tell
+from poolscope.show.screen import QUIET, Screen, digits, signed, tell
 
 if TYPE_CHECKING:
     from poolscope.evaluation import RetrievalTask
@@ -30,6 +30,7 @@ def predict(
     layers: Annotated[str | None, option("0,2,…", "Layers of each model as further points.")] = None,
     limit: Annotated[int | None, option("N", "At most so many queries of a corpus.", min=10)] = 200,
     seed: arguments.Seed = 0,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw cost against SOCM: .html, .png, .svg.")] = None,
     *,
@@ -45,7 +46,7 @@ def predict(
     """
     from poolscope.lab.predict import measure_all, predict_cost
 
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     named = {each.partition("=")[0]: each.partition("=")[2] or each for each in models}
     tasks = {Path(place).name if ":" not in place else place: _task(place, limit, seed) for place in corpus or BUILTIN}
     chosen = arguments.parse_layers(layers)
@@ -72,39 +73,31 @@ def _task(place: str, limit: int | None, seed: int) -> Callable[[], RetrievalTas
     return partial(query_task, *map(str, files), limit=limit, seed=seed)
 
 
-def _slope(each: Predictor) -> str:
-    ends = (each.slope, each.slope_low, each.slope_high)
-    return "–" if None in ends else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*ends).replace("-", "−")
-
-
 def print_result(result: CostPrediction, screen: Screen) -> None:
-    """What is seen in words, and one row a quantity."""
+    """What is seen in words, and one row a quantity; with details over points, new families, and the slope."""
     from poolscope.lab.predict import QUANTITIES
 
     screen.print_in_words(result)
     counts = f"{len(result.points)} points of {len(result.families)} families × {len(result.corpora)} corpora"
-    screen.print(counts, style="dim")
-    headings = (
-        "quantity",
-        "ρ over corpora",
-        "p",
-        "ρ over points",
-        "p",
-        "skill, new family",
-        "skill, new corpus",
-        "p",
-        "slope",
-    )
-    rows = [
-        [
-            QUANTITIES[each.name],
-            *(
-                digits(value, 2).replace("-", "−")
-                for value in (each.over_corpora, each.corpora_p, each.over_points, each.points_p)
-            ),
-            *(digits(value, 2).replace("-", "−") for value in (each.new_family, each.new_corpus, each.skill_p)),
-            _slope(each),
-        ]
+    screen.say(counts, style=QUIET)
+    rows = (
+        (QUANTITIES[each.name], *_numbers(each.over_corpora, each.corpora_p, each.new_corpus, each.skill_p))
         for each in result.predictors
-    ]
-    screen.print_rows(headings, rows, words=1)
+    )
+    screen.print_rows(("quantity", "ρ over corpora", "p", "skill, new corpus", "p"), rows, words=1)
+    if screen.shows_details():
+        more = (
+            (QUANTITIES[each.name], *_numbers(each.over_points, each.points_p, each.new_family), _slope(each))
+            for each in result.predictors
+        )
+        screen.print_rows(("quantity", "ρ over points", "p", "skill, new family", "slope"), more, words=1)
+
+
+def _numbers(*values: float | None) -> list[str]:
+    return [digits(value, 2) for value in values]
+
+
+def _slope(each: Predictor) -> str:
+    if each.slope is None:
+        return "–"
+    return f"{signed(each.slope)} [{signed(each.slope_low)}, {signed(each.slope_high)}]"

@@ -12,12 +12,12 @@ import poolscope
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, to_figure, to_file
 from poolscope.errors import InputError
-from poolscope.show.screen import Screen, open_table, with_ends, with_reach
+from poolscope.show.screen import QUIET, Screen, digits, open_table, with_ends
 
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
     from poolscope.lab.correlate.study import Association, CorrelationStudy, MetricScore
-    from poolscope.lab.interventions import InterveneResult
+    from poolscope.lab.interventions import Change, Effect, InterveneResult
     from poolscope.lab.transport import TransportResult
     from poolscope.texts import Pairs
 
@@ -39,6 +39,7 @@ def correlate(
         list[str] | None, option("NAME", "Account for this number (repeatable; none: for nothing).")
     ] = None,
     seed: Annotated[int, option("N", "Seed of resamples and permutations.")] = 0,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
@@ -66,7 +67,7 @@ def correlate(
         seed=seed,
         **controls,
     )
-    screen = Screen(json)
+    screen = Screen(json, details=details)
     _print_study(study, screen)
     if parquet is not None:
         study.save_parquet(parquet)
@@ -75,23 +76,29 @@ def correlate(
 
 
 def _print_study(study: CorrelationStudy, screen: Screen) -> None:
+    """What goes with what, and one table a score; with details the other coefficients and partial correlations."""
     screen.print_in_words(study)
-    screen.say(f"{len(study.models)} models: {', '.join(study.models)}")
+    screen.say(f"{len(study.models)} models: {', '.join(study.models)}", style=QUIET)
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
             told = f"Not compared, with {where}: {', '.join(names)}"
             screen.say(told, style="yellow")
-    for score in dict.fromkeys(row.score for row in study.correlations):
-        rows = [row for row in study.correlations if row.score == score]
+    by_score = {
+        score: [row for row in study.correlations if row.score == score]
+        for score in dict.fromkeys(row.score for row in study.correlations)
+    }
+    for score, rows in by_score.items():
         _print_correlations(score, rows, screen)
-        _print_partials(rows, screen)
-    screen.print_notes(study.notes, indent="")
+    if screen.shows_details():
+        for score, rows in by_score.items():
+            _print_others(score, rows, screen)
+            _print_partials(rows, screen)
+        screen.print_notes(study.notes, indent="")
 
 
 def _print_correlations(score: str, rows: list[MetricScore], screen: Screen) -> None:
-    """ρ with all that qualifies it, and below it the two other coefficients."""
+    """ρ with all that qualifies it."""
     main = open_table("metric", "n", "Spearman ρ", "p", "Holm", "without a family", words=1, title=f"against {score}")
-    others = open_table("metric", "Kendall τ", "p", "Pearson r", "p", words=1, title="by the other coefficients")
     for row in rows:
         edges = row.range_without
         main.add_row(
@@ -101,9 +108,13 @@ def _print_correlations(score: str, rows: list[MetricScore], screen: Screen) -> 
             "–" if row.holm is None else f"{row.holm:.2g}",
             "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
         )
-        others.add_row(row.metric, *_with_p(row.kendall), *_with_p(row.pearson))
     screen.print_table(main)
-    screen.print_table(others)
+
+
+def _print_others(score: str, rows: list[MetricScore], screen: Screen) -> None:
+    """The two other coefficients."""
+    cells = ((row.metric, *_with_p(row.kendall), *_with_p(row.pearson)) for row in rows)
+    screen.print_rows(("metric", "Kendall τ", "p", "Pearson r", "p"), cells, words=1, title=f"against {score}")
 
 
 def _with_p(association: Association) -> tuple[str, str]:
@@ -157,6 +168,7 @@ def transport(
     texts: arguments.Texts = None,
     layers: Annotated[str | None, option("0,3,…", "Layers (0: embedding output); all without it.")] = None,
     pairs: Annotated[int, option("M", "Random pairs of texts.", min=3)] = 100,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
     *,
@@ -171,7 +183,7 @@ def transport(
     """
     from poolscope.cli.inputs import Inputs, counting_progress
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     inputs = Inputs(model, texts, reading, options, screen, default=TRANSPORT_TEXTS)
     clouds = _encode_layers(inputs, arguments.parse_layers(layers))
     with counting_progress("transporting", pairs * len(clouds), "pairs") as progress:
@@ -189,32 +201,36 @@ def _encode_layers(inputs: Inputs, layers: list[int] | None) -> dict[int, poolsc
     chosen = layers if layers is not None else [-1] if depth is None else list(range(depth + 1))
     with encoding_progress(len(corpus)) as progress:
         clouds = encoder.encode(corpus.texts, layers=chosen, progress=progress)
-    inputs.screen.print(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}")
     truncation = poolscope.truncation_report(clouds[chosen[0]])
-    inputs.screen.print_notes([*corpus.report.notes(), *poolscope.pooling_report(encoder).notes(), *truncation.notes()])
+    notes = [*corpus.report.notes(), *poolscope.pooling_report(encoder).notes(), *truncation.notes()]
+    inputs.screen.name_origin(f"{encoder.card.name} · {len(corpus):,} texts of {corpus.source}", notes)
     return clouds
 
 
 def _print_transport(result: TransportResult, screen: Screen) -> None:
-    rows = []
-    for entry in result.layers:
-        shares = (entry.means, entry.two_moments, entry.two_moments_surrogate, entry.beyond)
-        distances = (f"{entry.exact.mean():.3f}", f"{entry.gaussian.mean():.3f}")
-        rows.append((str(entry.layer), *distances, *(with_reach(share.scaled(100), 1, gap="") for share in shares)))
+    """What the means and two moments see of the distance; with details the distances, and random lists of tokens."""
     screen.print_in_words(result)
-    screen.print_rows(
-        ("layer", "exact", "Gaussian", "means", "two moments", "random lists", "beyond"),
-        rows,
-        title=f"W₂² of {result.pairs:,} pairs, and what is seen of it in % (± 95 % interval)",
-        caption="random lists: two moments there; beyond: what the real lists are farther apart than random ones",
-        caption_justify="left",
+    rows = (
+        (str(entry.layer), *(share.percent() for share in (entry.means, entry.two_moments))) for entry in result.layers
     )
+    title = f"share of W₂² that is seen, over {result.pairs:,} pairs, ± half its 95% interval"
+    screen.print_rows(("layer", "by the means", "by mean and covariance"), rows, title=title)
+    if screen.shows_details():
+        more = (
+            (
+                str(entry.layer),
+                f"{entry.exact.mean():.3f}",
+                f"{entry.gaussian.mean():.3f}",
+                entry.two_moments_surrogate.percent(),
+                entry.beyond.percent(),
+            )
+            for entry in result.layers
+        )
+        screen.print_rows(("layer", "exact W₂²", "Gaussian W₂²", "two moments of random lists", "beyond"), more)
+        screen.say("beyond: how much farther apart the real lists of tokens are than random ones.")
 
 
 # -- intervene --------------------------------------------------------------------------------------------------------
-
-# From this width on the table has room for the intervals; --json and --figure have them always.
-WIDE = 140
 
 # Queries that are drawn, each with its document, when the user names no number: each is compared with every document.
 INTERVENE_PAIRS = 200
@@ -231,6 +247,7 @@ def intervene(
     seed: arguments.Seed = 0,
     socm_texts: Annotated[int, option("N", "SOCM over all pairs of N documents.", min=3)] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
+    details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the effects: .html, .png, .svg.")] = None,
     no_cache: arguments.NoCache = False,
@@ -247,7 +264,7 @@ def intervene(
     from poolscope.cli.inputs import counting_progress
     from poolscope.lab.interventions import INTERVENTIONS, parse_intervention
 
-    screen = Screen(json)
+    screen = Screen(json, seen_first=True, details=details)
     interventions = tuple(do) if do else INTERVENTIONS
     for name in interventions:
         parse_intervention(name)  # what cannot be done is refused before any work
@@ -287,24 +304,39 @@ def _encode_pairs(
         with encoding_progress(len(texts)) as progress:
             part = cached_clouds(encoder, texts, options=EncoderOptions(**settings), enabled=cache, progress=progress)
         clouds.append(part)
-        screen.print(f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens")
         reports = [] if role == "query" else poolscope.pooling_report(encoder).notes()
-        screen.print_notes([*reports, *poolscope.truncation_report(part).notes()])
+        screen.name_origin(
+            f"{encoder.card.name} · {len(part):,} texts as {role} · {part.lengths.sum():,} tokens",
+            [*reports, *poolscope.truncation_report(part).notes()],
+        )
     return clouds[0], clouds[1]
 
 
 def _print_effects(result: InterveneResult, screen: Screen) -> None:
+    """What each intervention changes; with details every change with its interval."""
     screen.print_in_words(result)
-    wide = screen.width >= WIDE
-    intervals = "; changes with their 95 % intervals" if wide else " (intervals: --json, --figure)"
-    rows = []
-    for effect in result.effects:
-        cells = [effect.name, f"{effect.trace.after:.3f}"]
-        for change in (effect.socm, effect.quality.get("wasserstein"), effect.quality.get("covariance")):
-            if change is None:
-                cells += ("–", "–")
-            else:
-                cells += (f"{change.after:.4f}", with_ends(change.difference, "+z.3f", interval=wide))
-        rows.append(cells)
-    heads = ("after", "tr Σ", "SOCM", "change", "nDCG by W₂", "change", "by d_Σ", "change")
-    screen.print_rows(heads, rows, words=1, title=f"after each intervention{intervals}")
+    measured = [_changes_of(effect) for effect in result.effects]
+    rows = (
+        (
+            effect.name,
+            f"{effect.trace.after:.3f}",
+            *(digits(None if change is None else change.after, 4) for change in changes.values()),
+        )
+        for effect, changes in zip(result.effects, measured, strict=True)
+    )
+    screen.print_rows(("after", "tr Σ", *measured[0]), rows, words=1)
+    if screen.shows_details():
+        changes = (
+            (
+                effect.name,
+                *("–" if change is None else with_ends(change.difference, "+z.3f") for change in changes.values()),
+            )
+            for effect, changes in zip(result.effects, measured, strict=True)
+        )
+        screen.print_rows(("change of", *measured[0]), changes, words=1, title="with 95% intervals")
+
+
+def _changes_of(effect: Effect) -> dict[str, Change | None]:
+    """The changes that are shown, by their headings."""
+    quality = effect.quality
+    return {"SOCM": effect.socm, "nDCG by W₂": quality.get("wasserstein"), "nDCG by d_Σ": quality.get("covariance")}

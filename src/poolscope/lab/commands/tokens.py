@@ -6,6 +6,7 @@ saved states. An option must apply to one of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -311,14 +312,13 @@ def _print_tokens(result: poolscope.TokenStatistics, layout: NormLayout | None, 
     parts, spread = {}, {}
     for layer in result.layers:
         shares = map(layer.estimate, ("mean_share", "within_share", "between_share", "mean_cosine"))
-        mean_square = _relative(layer.estimate("mean_square"))
+        mean_square = _of_any_size(layer.estimate("mean_square"))
         parts[layer.layer] = [mean_square, *(with_reach(share, gap="") for share in shares)]
         correlations = (layer.associations.mean_and_variance, layer.corrected.mean_and_frequency)
         spread[layer.layer] = [*map(with_ends, (layer.variation, *(both.spearman for both in correlations)))]
     screen.print(f"{result.model}: what the squared length of tokens is made of", style="bold")
     _print_layers(("length²", "all share", "context", "type", "mean cosine"), parts, screen)
-    screen.name_details()
-    if not screen.details:
+    if not screen.shows_details():
         return
     screen.say(_LEGEND, style="dim")
     screen.print(f"how it varies over {result.coverage.counted:,} {result.grouping}s", style="bold")
@@ -341,11 +341,16 @@ def _print_layers(headings: Sequence[str | Text], cells: Mapping[int, Sequence[s
     screen.print_rows(("layer", *headings), rows, padding=(0, 1, 0, 0))
 
 
-def _relative(estimate: Estimate) -> str:
-    """A positive number of any size with the half of its interval in percent of it."""
-    value, interval = estimate.value or 0.0, estimate.interval
-    share = "" if interval is None or not value else f"±{(interval.high - value) / value:.1%}"
-    return f"{value:.4g}{share}"
+def _of_any_size(estimate: Estimate) -> str:
+    """A positive number of any size with the half of its interval, both to the fourth digit of the number.
+
+    >>> from poolscope.numbers.intervals import Estimate
+    >>> _of_any_size(Estimate(30.768)), _of_any_size(Estimate(1234.5)), _of_any_size(Estimate(0.05))
+    ('30.77', '1234', '0.0500')
+    """
+    value = abs(estimate.value or 0.0)
+    places = 3 if value == 0 else max(0, min(4, 3 - math.floor(math.log10(value))))
+    return with_reach(estimate, places, gap="")
 
 
 def _gains(layout: NormLayout) -> str:

@@ -234,10 +234,10 @@ def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
     metrics = len({row.metric for row in rows})
     n, detectable = len(joined.models), detectable_correlation(len(joined.models))
     if detectable is None:
-        notes = [f"{n} models cannot show a correlation at the 5 % level with any certainty; read the points only."]
+        notes = [f"{n} models cannot show a correlation at the 5% level with any certainty; read the points only."]
     else:
         notes = [
-            f"With {n} models a correlation of about |ρ| = {detectable:.2f} is found four times in five (5 % level); a "
+            f"With {n} models a correlation of about |ρ| = {detectable:.2f} is found four times in five (5% level); a "
             f"weaker one would mostly be missed, so a large p-value says little."
         ]
     if short := [row.metric for row in rows if row.undefined is None and len(row.models) < MIN_ITEMS]:
@@ -247,9 +247,7 @@ def _reading(joined: Joined, rows: Sequence[MetricScore]) -> list[str]:
             f"and would shrink it to a point."
         )
     if MIN_ITEMS <= n < _FEW:
-        notes.append(
-            "From so few models intervals of Pearson's r are a little too narrow (about 90 % in place of 95 %)."
-        )
+        notes.append("From so few models intervals of Pearson's r are a little too narrow (about 90% in place of 95%).")
     if metrics > 1:
         notes.append(f"{metrics} metrics were tried; 'holm' holds for all of them together, a single p does not.")
     if joined.families_given:

@@ -462,7 +462,7 @@ def layers_figure(*results: LayersResult, panels: Sequence[str] = PAPER) -> Any:
     for number, panel in enumerate(chosen):
         _draw(figure, divmod(number, columns), panel, results, legend=number == 0)
     texts = " and ".join(dict.fromkeys(f"{len(result.ids):,}" for result in results))
-    title = f"Anatomy of the layers · {texts} texts · bands: 95 % intervals"
+    title = f"Anatomy of the layers · {texts} texts · bands: 95% intervals"
     return style(figure, title=title, width=_WIDTH * columns, height=_HEIGHT * rows + 110)
 
 
@@ -564,7 +564,7 @@ def _traces(curve: Curve, model: str, colour: str, states: Sequence[str], *, flo
         marker={"size": 6},
         customdata=np.stack([low, high], axis=1),
         text=[states[int(k)] for k in curve.x],
-        hovertemplate=f"{name}<br>layer %{{text}}: %{{y:.4g}}<br>95 %: %{{customdata[0]:.4g}} to %{{customdata[1]:.4g}}"
+        hovertemplate=f"{name}<br>layer %{{text}}: %{{y:.4g}}<br>95%: %{{customdata[0]:.4g}} to %{{customdata[1]:.4g}}"
         "<extra></extra>",
     )
     return [band, line] if np.isfinite(low).any() else [line]

@@ -506,7 +506,7 @@ PAPER = Paper(
                 across="distance",
                 along="Spearman's ρ",
             ),
-            differs="The paper has one distance. Log-Euclidean and Jeffreys need a ridge: 1 % of the mean eigenvalue.",
+            differs="The paper has one distance. Log-Euclidean and Jeffreys need a ridge: 1% of the mean eigenvalue.",
         ),
         Entry(
             "moments",

@@ -329,7 +329,7 @@ def _trace(series: Series) -> Any:
         line={"color": _colour(series), "width": 2.5, "dash": series.dash},
         marker={"size": 7},
         customdata=np.array(ends),
-        hovertemplate="%{x}: %{y:.4g}<br>95 %: %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra>"
+        hovertemplate="%{x}: %{y:.4g}<br>95%: %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra>"
         + series.name
         + "</extra>",
     )

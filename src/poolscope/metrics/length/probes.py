@@ -400,7 +400,8 @@ class LengthProbe(LengthPart):
     def sentence(self) -> str:
         """The probe in words."""
         first, last = self.steps[0], self.steps[-1]
-        interval = "" if self.slope.interval is None else f" {self.slope.interval}"
+        around = self.slope.interval
+        interval = "" if around is None else f" [{around.low:+z.3f}, {around.high:+z.3f}]"
         return (
             f"{self.meaning}: cosine {first.cosine.value:.3f} at {first.tokens:.0f} tokens, {last.cosine.value:.3f} at "
             f"{last.tokens:.0f}, {self.slope.value:+z.3f}{interval} per doubling."

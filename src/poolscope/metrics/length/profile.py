@@ -109,7 +109,7 @@ class LengthProfile(LengthPart):
     }
 
     def figure_title(self) -> str:
-        return f"Length profile · {self.texts:,} texts · bars: 95 % intervals · grey: lengths shuffled"
+        return f"Length profile · {self.texts:,} texts · bars: 95% intervals · grey: lengths shuffled"
 
     def panels(self) -> list[Panel]:
         shown = {

@@ -60,7 +60,7 @@ class LengthReport(LengthPart):
     def figure_title(self) -> str:
         model = [] if self.model is None else [short_name(self.model["name"])]
         named = " · ".join(["Length", *model, f"{self.profile.texts:,} texts"])
-        return f"{named} · bars: 95 % intervals · grey: chance"
+        return f"{named} · bars: 95% intervals · grey: chance"
 
     def panels(self) -> list[Panel]:
         """The panels of all measured parts, on one sheet."""

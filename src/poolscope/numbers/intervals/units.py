@@ -22,7 +22,7 @@ FEWEST_PAIRED_DOCUMENTS = 50
 FEWEST_OF_PAIRS = 30
 """The same for a mean over pairs of texts, each of which is in many of them."""
 FEWEST_CHANGED = 6
-"""The fewest units that a two-sided sign test at 5 % tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06."""
+"""The fewest units that a two-sided sign test at 5% tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06."""
 
 
 @dataclass(frozen=True, eq=False)
