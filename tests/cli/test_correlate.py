@@ -15,6 +15,7 @@ from command_line import run as run_command
 from evidence_data import audit, mteb_result
 from poolscope import correlate
 from poolscope.errors import InputError
+from poolscope.show.screen import digits
 
 run = partial(run_command, "lab", "correlate")
 
@@ -43,7 +44,7 @@ def test_the_screen_and_the_files(audits, scores, tmp_path):
     output = run(*audits, "--scores", scores, "--details", *written)
     study = correlate(audits, scores)
     row = study["socm", "mteb"]
-    assert f"{row.spearman.estimate.value:.2f}" in output
+    assert digits(row.spearman.estimate.value, 2) in output
     assert "fewer than 6" in output
     assert "no scores: org/m5" in output
     assert "no metrics: org/nobody" in output
@@ -71,7 +72,7 @@ def test_a_narrow_screen_cuts_nothing_off(audits, scores):
     assert "…" not in output
     assert max(map(len, output.splitlines())) <= 80
     for found in (row.spearman, row.kendall, row.pearson):
-        assert re.search(rf"{re.escape(str(found))} +{re.escape(str(found.p))}", output)
+        assert re.search(rf"{re.escape(str(found).replace('-', '−'))} +{re.escape(str(found.p))}", output)
 
 
 def test_metrics_from_a_table(audits, scores):

@@ -99,7 +99,7 @@ def test_what_cannot_be_done_is_refused_before_any_work(tmp_path):
     with pytest.raises(InputError, match="received 'blur'"):
         run("lab", "intervene", "no/model", "no.csv", "--do", "blur")
     (tmp_path / "texts.txt").write_text("a\nb", encoding="utf-8")
-    with pytest.raises(InputError, match=r"pairs: .*texts\.txt"):
+    with pytest.raises(InputError, match=r"^PAIRS: .*texts\.txt"):
         run("lab", "intervene", "no/model", tmp_path / "texts.txt")
     for command in ("intervene", "transport"):
         with pytest.raises(InputError, match=r"'\.gif'; allowed: \.html"):

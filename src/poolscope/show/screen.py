@@ -206,12 +206,25 @@ def _spent() -> Iterator[None]:
 # -- tables: what does not fit is left out whole, and named, instead of cut inside a number ---------------------------
 
 
+class _Rows(Table):
+    """A table in whose columns of numbers a minus is a true one."""
+
+    def add_row(self, *cells: Any, **looks: Any) -> None:
+        """Add a row; what stands in columns of words stays as it is."""
+        numbers = {place for place, column in enumerate(self.columns) if column.justify == "right"}
+        shown = (
+            _NEGATIVE.sub("−", cell) if place in numbers and isinstance(cell, str) else cell
+            for place, cell in enumerate(cells)
+        )
+        super().add_row(*shown, **looks)
+
+
 def open_table(*headings: Any, words: int = 0, title: str | None = None, **looks: Any) -> Table:
     """An empty table in the look of all commands: the first `words` columns hold words, the others numbers.
 
     `looks` are those of rich, such as a caption.
     """
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, **looks)
+    table = _Rows(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, **looks)
     for place, heading in enumerate(headings):
         table.add_column(heading, justify="left" if place < words else "right", no_wrap=place >= words, overflow="fold")
     return table
