@@ -16,7 +16,7 @@ _WRITTEN = {
 
 def _is_near_an_end(number: str, unit: str) -> bool:
     """A share that whole per cent would show as 0% or 100% takes a digit more."""
-    return unit == "%" and "." in number and not 0.5 <= abs(float(number.replace("−", "-"))) <= 99.5
+    return unit == "%" and "." in number and not 0.5 <= abs(float(number.replace("−", "-").replace(",", ""))) <= 99.5
 
 
 def number_faults(text: str) -> list[str]:
