@@ -3,8 +3,9 @@
     python benchmarks/shared_relevance.py [--runs 400]
 
 Every text has an effect, and every query half of its variance from the texts that are relevant to it, drawn by chance;
-with a hub one more text is relevant to all queries. `query_units` makes the groups. *Interval*: in so many of the draws
-the groups are enough for one. The table is in docs/intervals.md.
+with a hub one more text is relevant to all queries. *Groups enough*: in so many of the draws an interval over groups is
+given. The truth is the mean over all texts, and in the last column of a number that of other queries on the same
+texts. The table is in docs/intervals.md.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import argparse
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from poolscope.numbers.intervals import Estimate, Units, chosen_units, paired_difference, query_units, share_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, paired_difference, share_estimate
 
 Array = NDArray[np.float64]
 WORLDS = (
@@ -27,18 +29,25 @@ WORLDS = (
     (100, 100, 1, True),
 )
 SHARED = 0.5
+OTHERS = 20_000  # queries on the same texts, whose mean is the truth for these
 STEPS = (0.07, 0.13, 0.37, 0.5, 0.63, 1.0)
 
 
-def drawn(random: np.random.Generator, queries: int, texts: int, each: int, *, hub: bool) -> tuple[Array, Units]:
-    """A standard normal value of each query, and the groups of queries."""
-    chosen = np.array([random.choice(texts, each, replace=False) for _ in range(queries)])
+def drawn(
+    random: np.random.Generator, effects: Array, queries: int, texts: int, each: int, *, hub: bool
+) -> tuple[Array, Units]:
+    """A standard normal value of each query about texts of these effects, and the groups of queries."""
+    chosen = random.integers(0, texts, (queries, 1))
+    steps = random.random((queries, texts - 1)).argpartition(each - 1)[:, : each - 1] if each > 1 else chosen[:, :0]
+    chosen = np.concatenate([chosen, (chosen + 1 + steps) % texts], axis=1)
     if hub:
         chosen = np.concatenate([np.full((queries, 1), texts), chosen], axis=1)
-    common = random.standard_normal(texts + 1)[chosen].mean(axis=1) * np.sqrt(chosen.shape[1])
+    common = effects[chosen].mean(axis=1) * np.sqrt(chosen.shape[1])
     values = np.sqrt(SHARED) * common + np.sqrt(1 - SHARED) * random.standard_normal(queries)
-    relevant = np.stack([np.repeat(np.arange(queries), chosen.shape[1]), chosen.ravel()], axis=1)
-    return values, query_units(relevant)
+    query = np.repeat(np.arange(queries), chosen.shape[1])
+    size = queries + texts + 1
+    linked = sparse.coo_array((np.ones(len(query)), (query, queries + chosen.ravel())), shape=(size, size))
+    return values, chosen_units(queries, sparse.csgraph.connected_components(linked)[1][:queries], each="queries")
 
 
 def ndcg(normal: Array) -> Array:
@@ -53,10 +62,10 @@ def changes(normal: Array, random: np.random.Generator) -> Array:
     return np.where(normal < -1.036, -steps, np.where(normal > 1.036, steps, 0.0))
 
 
-def share(found: list[Estimate], truth: float) -> str:
-    """The share of intervals that hold the truth."""
-    held = [each.interval.low <= truth <= each.interval.high for each in found if each.interval is not None]
-    return f"{np.mean(held):.3f}" if len(held) > len(found) / 10 else "no interval"
+def share(found: list[tuple[Estimate, float]]) -> str:
+    """The share of intervals that hold their truth."""
+    right = [one.interval.low <= truth <= one.interval.high for one, truth in found if one.interval is not None]
+    return f"{np.mean(right):.3f}" if len(right) > len(found) / 10 else "no interval"
 
 
 def main() -> None:
@@ -64,24 +73,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=400)
     runs = parser.parse_args().runs
-    truth = float(ndcg(np.random.default_rng(1).standard_normal(2_000_000)).mean())
-    print("| queries | texts | relevant to each | largest group | nDCG@10 by query | by group | interval |", end="")
-    print(" paired difference by query | by group | interval |\n|---|---|---|---|---|---|---|---|---|---|")
+    everywhere = float(ndcg(np.random.default_rng(1).standard_normal(2_000_000)).mean())
+    parts = ("by query", "by group", "groups enough", "by query, on these texts")
+    names = [f"{number} {part}" for number in ("nDCG@10", "difference") for part in parts]
+    print("| queries | texts | relevant to each | largest group |", " | ".join(names), "|")
+    print("|---" * (4 + len(names)) + "|")
     for queries, texts, each, hub in WORLDS:
         random = np.random.default_rng(0)
-        largest, found = 0.0, [[], [], [], []]  # type: ignore[var-annotated]
+        largest = 0.0
+        scores, differences = ([[], [], []] for _ in range(2))  # type: ignore[var-annotated]
         for _ in range(runs):
-            normal, groups = drawn(random, queries, texts, each, hub=hub)
+            effects = random.standard_normal(texts + 1)
+            others, _ = drawn(random, effects, OTHERS, texts, each, hub=hub)
+            here = float(ndcg(others).mean()), float(changes(others, random).mean())
+            normal, groups = drawn(random, effects, queries, texts, each, hub=hub)
             gain, alone = changes(normal, random), chosen_units(queries, each="queries")
             largest += groups.sizes.max() / queries / runs
-            for side, units in enumerate((alone, groups)):
-                found[side].append(share_estimate(ndcg(normal), units=units))
-                found[2 + side].append(paired_difference(0 * gain, gain, units).change)
-        cells = [share(estimates, truth if k < 2 else 0.0) for k, estimates in enumerate(found)]
-        given = [f"{np.mean([one.interval is not None for one in found[k]]):.0%}" for k in (1, 3)]
+            for side, (units, truth) in enumerate(((alone, None), (groups, None), (alone, here))):
+                scores[side].append(
+                    (share_estimate(ndcg(normal), units=units), everywhere if truth is None else truth[0])
+                )
+                change = paired_difference(0 * gain, gain, units).change
+                differences[side].append((change, 0.0 if truth is None else truth[1]))
+        cells = []
+        for by_query, by_group, conditional in (scores, differences):
+            enough = np.mean([one.interval is not None for one, _ in by_group])
+            cells += [share(by_query), share(by_group), f"{enough:.0%}", share(conditional)]
         words = f"{each} and a hub" if hub else str(each)
-        print(f"| {queries} | {texts:,} | {words} | {largest:.0%} | {cells[0]} | {cells[1]} | {given[0]} |", end="")
-        print(f" {cells[2]} | {cells[3]} | {given[1]} |", flush=True)
+        print(f"| {queries} | {texts:,} | {words} | {largest:.0%} |", " | ".join(cells), "|", flush=True)
 
 
 if __name__ == "__main__":

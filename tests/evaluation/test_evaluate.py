@@ -531,10 +531,10 @@ def test_queries_that_share_a_relevant_document_are_one_draw_of_the_interval():
     assert pairs.score.interval.unit == "query groups"
 
 
-def test_a_text_that_answers_every_query_leaves_no_interval():
+def test_where_a_text_answers_every_query_the_interval_is_of_queries_on_these_texts():
     relevant = [(query, text) for query in range(40) for text in (query, 40)]
     task = RetrievalTask([f"q {k}" for k in range(40)], [f"t {k}" for k in range(41)], relevant)
     random = np.random.default_rng(4)
     score = task.score(random.standard_normal((40, 5)), random.standard_normal((41, 5))).score
-    assert score.interval is None
-    assert score.no_interval.startswith("no interval: 1 query group")
+    assert score.interval.unit == "queries on these texts"
+    assert score.interval.low < score.value < score.interval.high

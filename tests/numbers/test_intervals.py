@@ -6,6 +6,7 @@ from scipy import stats
 
 from poolscope.numbers.intervals import (
     CORPUS,
+    FEWEST_PAIRED,
     ONE_PLACE,
     POPULATION,
     chosen_units,
@@ -450,6 +451,20 @@ def test_queries_that_share_a_relevant_text_or_document_are_one_unit(relevant, d
     assert query_units(relevant, documents).of.tolist() == units
     backwards = query_units(relevant[::-1], documents)
     assert (backwards.of.tolist(), backwards.name) == (units, query_units(relevant, documents).name)
+
+
+@pytest.mark.parametrize(
+    ("texts", "unit"), [(FEWEST_PAIRED, "queries on these texts"), (FEWEST_PAIRED - 1, "query groups")]
+)
+def test_where_links_alone_leave_too_few_groups_each_query_is_a_unit(texts, unit):
+    chain = [(text + step, text) for text in range(texts) for step in (0, 1)]  # each text answers two queries in a row
+    units = query_units(np.array(chain))
+    assert (units.name, len(units)) == (unit, texts + 1 if unit != "query groups" else 1)
+
+
+def test_few_documents_stay_the_unit_of_queries_that_they_answer():
+    units = query_units(np.array([(query, query % 5) for query in range(100)]), ["a", "b", "c", "d", "d"])
+    assert (units.name, len(units)) == ("documents", 4)
 
 
 def test_a_query_without_a_relevant_text_is_a_unit_of_its_own():

@@ -22,6 +22,7 @@ from poolscope.numbers.intervals import (
     FEWEST_CHANGED,
     FEWEST_PAIRED,
     LEVEL,
+    ON_THESE_TEXTS,
     Estimate,
     Interval,
     Units,
@@ -261,7 +262,7 @@ class Difference(Result):
     def __str__(self) -> str:
         if self.interval is None:
             return f"{self.mean:+z.4f}".replace("-", "−") + f" ({self.change.no_interval or 'no interval'})"
-        over = f" over {self.unit}" if self.unit in ("documents", "query groups") else ""
+        over = f" over {self.unit}" if self.unit in ("documents", "query groups", ON_THESE_TEXTS) else ""
         ends = f"[{self.interval.low:+z.4f}, {self.interval.high:+z.4f}]"
         return f"{self.mean:+z.4f} {ends}".replace("-", "−") + over
 

@@ -21,6 +21,8 @@ FEWEST_PAIRED_DOCUMENTS = 50
 """The same for paired differences over documents, whose skewness is not told from their sizes either."""
 FEWEST_OF_PAIRS = 30
 """The same for a mean over pairs of texts, each of which is in many of them."""
+ON_THESE_TEXTS = "queries on these texts"
+"""The unit of queries that relevant texts link into too few groups."""
 FEWEST_CHANGED = 6
 """The fewest units that a two-sided sign test at 5% tells from chance: all alike, 2/2⁶ = 0.03, but 2/2⁵ = 0.06."""
 
@@ -106,8 +108,9 @@ def answers(relevant: Index, marks: Index) -> tuple[Index, Index]:
 def query_units(relevant: Index, documents: ArrayLike | None = None, *, queries: int | None = None) -> Units:
     """The unit of each query of a search: queries that share a relevant text, or its document, are one.
 
-    So are queries that others link: of the graph of queries and texts each connected component is a unit. Where one
-    text answers every query, all of them are one draw, and too few for an interval.
+    So are queries that others link: of the graph of queries and texts each connected component is a unit. Where links
+    alone leave too few of them, as a text does that answers every query, each query is a unit: an interval then speaks
+    of other queries on these same texts, and its unit says so.
 
     relevant (m × 2): query and text, from 0; of `queries` those without one stand by themselves.
 
@@ -116,16 +119,22 @@ def query_units(relevant: Index, documents: ArrayLike | None = None, *, queries:
     ([0, 1, 1, 2], 'query groups')
     >>> query_units(pairs, ["a", "b", "a", "c"]).of.tolist(), query_units(pairs[[0, 4]]).name
     ([0, 0, 0, 1], 'queries')
+    >>> chain = [[k // 2, (k + 1) // 2] for k in range(80)]  # each query shares one text with the next
+    >>> query_units(np.array(chain)).name
+    'queries on these texts'
     """
     judged, query = np.unique(relevant[:, 0], return_inverse=True)
     if queries is not None:
         judged, query = np.arange(queries), relevant[:, 0]
     named = relevant[:, 1] if documents is None else np.asarray(documents)[relevant[:, 1]]
     text = np.unique(named, return_inverse=True)[1].ravel()
-    size = len(judged) + int(text.max(initial=-1)) + 1
+    texts = int(text.max(initial=-1)) + 1
+    size = len(judged) + texts
     linked = sparse.coo_array((np.ones(len(text)), (query.ravel(), len(judged) + text)), shape=(size, size))
     of = sparse.csgraph.connected_components(linked, directed=False)[1][: len(judged)]
     units = chosen_units(len(judged), of, each="queries")
+    if len(units) < FEWEST_PAIRED <= min(texts, len(judged)):
+        return Units(ON_THESE_TEXTS, np.arange(len(judged)))
     return replace(units, name="query groups") if documents is None and units.name == "documents" else units
 
 
