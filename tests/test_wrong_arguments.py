@@ -190,7 +190,7 @@ LEAST = {
     "paper": {"name": "socm", "output": "nowhere/a", "figures": ["3"]},
     **{
         name: {"vectors": VECTORS}
-        for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum")
+        for name in ("cone", "hubs", "neighbourhood", "norms", "score_distribution", "spectrum", "vector_spread")
     },
     "calibrate": {"texts": "nowhere.csv"},
     "migrate": {"old": VECTORS, "new": VECTORS, "texts": [f"text {k}" for k in range(20)]},

@@ -98,10 +98,16 @@ def test_verify_of_a_listed_pipe(tmp_path):
     assert "regular file" in ps.verify(tmp_path).files[1].words
 
 
-def test_verify_reads_no_endless_json(tmp_path):
+def test_verify_reads_no_endless_json(tmp_path, monkeypatch):
     with (tmp_path / "a.json").open("wb") as file:
         file.truncate(2**30 + 1)
-    assert "more than" in ps.verify(tmp_path / "a.json").files[0].words
+    with pytest.raises(InputError, match="1,073,741,825"):
+        ps.verify(tmp_path / "a.json")
+    (tmp_path / "b.json").write_bytes(b"[" * 1_000)
+    monkeypatch.setattr("poolscope.files._LONGEST_TEXT", 999)
+    full = ps.verify(tmp_path / "b.json").files[0]
+    assert full.state == "damaged"
+    assert "1,000" in full.words
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------
