@@ -189,7 +189,7 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
         if (sample := manifest.sample) is not None:
             notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
         following = "length"
-    screen.say(f"Stored: {decimal(store.size())} in {store.place}")
+    screen.print(f"Stored: {decimal(store.size())} in {store.place}", soft_wrap=True)  # a path is copied whole
     screen.name_origin(f"{store.card.name} · {what}", notes)
     screen.release()
     if screen.shows_details():

@@ -255,17 +255,13 @@ def rule_from_words(words: str) -> TemperatureRule:
     if set(roles) == set(ROLES):
         return ByRole(**{role: rule_from_words(roles[role]) for role in ROLES})
     kind, _, number = words.rpartition(":")
-    makes = _NAMED.get(kind)
     try:
-        value = float(number)
-    except ValueError:
-        makes = None
-    if makes is None:
+        return _NAMED[kind](float(number))
+    except (KeyError, ValueError, InputError):
         raise InputError(
-            f"--temperature {words} is no rule. Write a number such as 0.8, log:5, yarn:0.01, or two of them apart: "
-            f"query=1,document=0.8."
-        )
-    return makes(value)
+            f"--temperature {words} is no rule. Write a number above 0 such as 0.8, log:5, yarn:0.01, or two of them "
+            f"apart: query=1,document=0.8."
+        ) from None
 
 
 _NAMED: dict[str, Callable[[float], TemperatureRule]] = {
