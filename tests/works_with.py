@@ -24,7 +24,7 @@ from poolscope.files import atomic_file
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "works-with.md"
 BEGIN, END = "<!-- table: written by tests/works_with.py -->\n", "<!-- end of table -->"
-REAL, STAND_IN, CLIENT = "real", "stand-in", "stand-in, client"
+REAL, CLIENT = "real", "stand-in, client"
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,8 @@ PARTNERS = (
             kinds=("pgvector",)),
     Partner("Pinecone", "pinecone", _READS, _SERVERS, "pinecone", CLIENT, ("pinecone",)),
     Partner("Qdrant", "qdrant-client", _READS, (f"{_STORES}/test_qdrant.py",), kinds=("qdrant",)),
-    Partner("Redis: hashes", "redis", "read, write; server", (f"{_STORES}/test_redis.py",), "hashes or secret",
+    Partner("Redis", "redis", f"{_READS}; server 8.2, search module 2.10", (f"{_STORES}/test_redis.py",),
             kinds=("redis",)),
-    Partner("Redis: search module", "redis", "search", (f"{_STORES}/test_redis.py",), "stand_in or index_answers",
-            STAND_IN),
     Partner("sqlite-vec", "sqlite-vec", "read, write", (_KIT,), "sqlite or vec0", kinds=("sqlite-vec",)),
     Partner("Weaviate", "weaviate-client", _READS, _SERVERS, "weaviate", CLIENT, ("weaviate",)),
     Partner("scikit-learn", "scikit-learn", "its checks of an estimator", ("tests/repairs/test_sklearn.py",)),

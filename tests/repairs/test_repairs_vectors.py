@@ -212,7 +212,7 @@ def test_refusals(vectors, others):
     with pytest.raises(InputError, match=r"received 3, .* 2 directions"):
         Whitening(3, accept_risk=True).fit(flat)
     assert Whitening(accept_risk=True).fit(flat).transform(flat).shape == (20, 2)
-    with pytest.raises(InputError, match="needs at least 2"):
+    with pytest.raises(InputError, match="needs 2 or more"):
         MeanRemoval().fit(vectors[:1])
     with pytest.raises(InputError, match=r"MeanRemoval.* not fitted"):
         MeanRemoval().transform(vectors)

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from numpy.typing import NDArray
 
-from poolscope.connect.web import NotThereError, WebStore, in_requests, login
+from poolscope.connect.web import NotThereError, WebStore, in_requests, login, reason_of
 from poolscope.connectors.base import (
     VECTOR_HINTS,
     VECTORS,
@@ -96,7 +96,7 @@ def write_elastic(name: str, rows: NewRows) -> None:
                 answer = store.ask("POST", f"/{quote(index)}/_bulk", lines)
                 if answer.get("errors"):
                     errors = [item["index"]["error"] for item in answer["items"] if "error" in item["index"]]
-                    raise ConnectionFailedError(f"{store.name}: a document was refused ({str(errors[0])[:160]}).")
+                    raise ConnectionFailedError(f"{store.name}: a document was refused ({reason_of(errors[0])}).")
             store.ask("POST", f"/{quote(index)}/_refresh")
         finally:
             store.close()
@@ -170,6 +170,7 @@ class ElasticConnector:
         """Page by page; the scroll is ended whatever happens."""
         body = {"size": size, "query": {"match_all": {}}, "sort": ["_doc"], "_source": self._source}
         page = self._search(body, f"?scroll={_KEPT}")
+        scroll = page["_scroll_id"]
         try:
             while hits := page["hits"]["hits"]:
                 rows = [_flat(hit.get("_source") or {}) for hit in hits]
@@ -181,17 +182,31 @@ class ElasticConnector:
                     column(rows, self._fields.text),
                     column(rows, self._fields.group),
                 )
-                page = self._store.ask("POST", "/_search/scroll", {"scroll": _KEPT, "scroll_id": page["_scroll_id"]})
+                page = self._whole(self._store.ask("POST", "/_search/scroll", {"scroll": _KEPT, "scroll_id": scroll}))
+                scroll = page.get("_scroll_id", scroll)
         finally:
-            with suppress(ConnectionFailedError, KeyError):
-                self._store.ask("DELETE", "/_search/scroll", {"scroll_id": [page["_scroll_id"]]})
+            with suppress(ConnectionFailedError):
+                self._store.ask("DELETE", "/_search/scroll", {"scroll_id": [scroll]})
 
     def close(self) -> None:
         """Let go of the connection."""
         self._store.close()
 
     def _search(self, body: Mapping[str, Any], more: str = "") -> Any:
-        return self._store.ask("POST", f"{self._path}/_search{more}", body)
+        return self._whole(self._store.ask("POST", f"{self._path}/_search{more}", body))
+
+    def _whole(self, page: Any) -> Any:
+        """An answer of all shards: with a success a server also says that some of them did not answer."""
+        shards = page.get("_shards") or {}
+        total = shards.get("total", 0)
+        silent = max(shards.get("failed", 0), total - shards.get("successful", total) - shards.get("skipped", 0))
+        if silent > 0 or page.get("timed_out"):
+            why = reason_of(shards.get("failures") or "") or "no reason is given"
+            raise ConnectionFailedError(
+                f"{self.name}: {silent} of {total} shards did not answer in time ({why}). "
+                "Rows are missing from the answer. Run it again."
+            )
+        return page
 
     def _index(self, vector: str, form: Mapping[str, Any]) -> tuple[Distance | None, Search | None]:
         """The distance of a field of vectors, and its approximate search where it has an index."""
@@ -224,10 +239,14 @@ class ElasticConnector:
         return {"size": k, "knn": {"field": vector, "query_vector": numbers, "k": k, "num_candidates": candidates}}
 
     def _ids(self, question: dict[str, Any]) -> list[str]:
+        source = False if self._own is None else [self._own]
+        hits = self._search({**question, "_source": source})["hits"]["hits"]
+        if not hits:
+            raise ConnectionFailedError(
+                f"{self.name}: the search finds nothing at all. Is the index made for it (index.knn in OpenSearch)?"
+            )
         if self._own is None:
-            hits = self._search({**question, "_source": False})["hits"]["hits"]
             return [hit["_id"] for hit in hits]
-        hits = self._search({**question, "_source": [self._own]})["hits"]["hits"]
         return [str(_flat(hit.get("_source") or {}).get(self._own, "")) for hit in hits]
 
 

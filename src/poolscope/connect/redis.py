@@ -184,6 +184,8 @@ class RedisConnector:
         self._fields = Fields(vector, told.text, own, told.group)
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         self.distance: Distance | None = _DISTANCES.get(str(form.get("distance_metric")))
+        alias = str(form.get("attribute", vector))  # a question names the vectors by their alias
+        self._asked = re.sub(r"(\W)", r"\\\1", alias)
         self.search = self._search(form) if form.get("algorithm") else None
 
     def batches(self, size: int) -> Iterator[Batch]:
@@ -218,9 +220,10 @@ class RedisConnector:
         return np.frombuffer(value, self._kind)
 
     def _own(self, key: bytes) -> str:
-        """A key without the prefix that all of them have."""
+        """A key without the prefix that all of them have, and the colon that redisvl puts behind it."""
         only = self._prefixes[0] if len(self._prefixes) == 1 else b""
-        return str(_text(key.removeprefix(only)))
+        rest = key.removeprefix(only)
+        return str(_text(rest if not only or only.endswith(b":") else rest.removeprefix(b":")))
 
     def _search(self, form: Mapping[str, Any]) -> Search:
         kind = str(form["algorithm"])
@@ -229,7 +232,7 @@ class RedisConnector:
 
     def _find(self, queries: NDArray[Any], k: int, value: int | None) -> list[list[str]]:
         more = "" if value is None else f" EF_RUNTIME {int(value)}"
-        question = f"*=>[KNN {int(k)} @{self._fields.vector} $vector{more} AS distance]"
+        question = f"*=>[KNN {int(k)} @{self._asked} $vector{more} AS distance]"
         back = ["RETURN", 1, self._fields.id] if self._fields.id else ["NOCONTENT"]
         found = []
         for row in queries:

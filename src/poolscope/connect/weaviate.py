@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from numpy.typing import NDArray
 
-from poolscope.connect.web import NotThereError, WebStore, in_requests
+from poolscope.connect.web import NotThereError, WebStore, in_requests, reason_of
 from poolscope.connectors.base import (
     Batch,
     ConnectionFailedError,
@@ -76,7 +76,7 @@ def write_weaviate(name: str, rows: NewRows) -> None:
             for objects in in_requests(_objects(collection, rows)):
                 for answer in store.ask("POST", "/v1/batch/objects", {"objects": objects}):
                     if errors := (answer.get("result") or {}).get("errors"):
-                        raise ConnectionFailedError(f"{store.name}: an object was refused ({str(errors)[:160]}).")
+                        raise ConnectionFailedError(f"{store.name}: an object was refused ({reason_of(errors)}).")
         finally:
             store.close()
 
@@ -162,7 +162,7 @@ class WeaviateConnector:
             question = f"{{Get {{{self._collection}({near}) {{{wanted} _additional {{id}}}}}}}}"
             answer = self._store.ask("POST", "/v1/graphql", {"query": question})
             if answer.get("errors"):
-                raise ConnectionFailedError(f"{self.name}: the search failed ({str(answer['errors'])[:160]}).")
+                raise ConnectionFailedError(f"{self.name}: the search failed ({reason_of(answer['errors'])}).")
             hits = answer["data"]["Get"][self._collection]
             found.append([str(hit[wanted]) if wanted else hit["_additional"]["id"] for hit in hits])
         return found

@@ -15,7 +15,7 @@ from poolscope.hosts import LOOPBACK, permit, secret_for
 
 _SECONDS = 60
 _LONGEST = 2**28
-_SHOWN = 160
+_SHOWN, _HEAD = 160, 40
 _ROWS = 1000
 
 
@@ -111,12 +111,22 @@ def login(address: str, host: str, variable: str) -> str | None:
     return "Basic " + base64.b64encode(f"{unquote(parts.username)}:{password or ''}".encode()).decode()
 
 
+def reason_of(said: Any) -> str:
+    """What a server says of its refusal, in a few words; "" where it says nothing that can be read.
+
+    A cause stands before the sentence about it: "all shards failed" has its cause beside it.
+
+    >>> reason_of({"error": {"root_cause": [{"reason": "k is too large"}], "reason": "all shards failed"}})
+    'k is too large'
+    """
+    while isinstance(said, dict | list) and said:
+        inner = said if isinstance(said, dict) else {"root_cause": said}
+        said = next((inner[name] for name in ("error", "message", "root_cause", "reason") if inner.get(name)), "")
+        said = said[0] if isinstance(said, list) and said else said
+    words = " ".join(said.split()) if isinstance(said, str) else ""
+    return words if len(words) <= _SHOWN else f"{words[:_HEAD]} … {words[_HEAD + 3 - _SHOWN :]}"  # a cause comes last
+
+
 def _reason(said: Any) -> str:
-    """What a server says of its refusal, in a few words; "" where it says nothing that can be read."""
-    for name in ("error", "message", "reason"):
-        while isinstance(said, dict) and name in said:
-            said = said[name]
-    if isinstance(said, list) and said and isinstance(said[0], dict):
-        said = said[0].get("message", "")
-    words = " ".join(said.split())[:_SHOWN] if isinstance(said, str) else ""
+    words = reason_of(said)
     return f": {words}" if words else ""

@@ -62,7 +62,7 @@ class Fitted(ABC):
     def arrays(self) -> Arrays:
         """The fitted arrays by name; empty before `fit`, or where there is nothing to fit."""
         fitted = {key: value for key, value in vars(self).items() if key.endswith("_") and not key.startswith("_")}
-        return {key: value for key, value in fitted.items() if isinstance(value, np.ndarray)}
+        return {key: value for key, value in fitted.items() if isinstance(value, np.ndarray) and value.dtype != object}
 
     def require_fit(self, attribute: str) -> None:
         """Refuse to work before `fit`."""

@@ -427,6 +427,7 @@ def unit_rows(vectors: ArrayLike, name: str) -> NDArray[np.float32]:
     if table.ndim != 2 or not table.size or table.dtype.kind not in "fiu":
         raise InputError(
             f"{name}: received {table.dtype} of shape {table.shape}; allowed is a table of numbers, one row a vector."
+            f"{' Reshape your data.' if table.ndim < 2 and table.size else ''}"
         )
     if table.dtype == np.float32:
         squares = np.einsum("ij,ij->i", table, table, dtype=np.float64)

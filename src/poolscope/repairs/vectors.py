@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import sys
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,6 +116,7 @@ class VectorRepair(Fitted):
     """An affine map of unit vectors, fitted on a sample; see the module."""
 
     mean_: Array
+    feature_names_in_: NDArray[np.object_]  # where `fit` saw a table whose columns have names
 
     @property
     def n_features_in_(self) -> int:
@@ -129,9 +131,12 @@ class VectorRepair(Fitted):
         """Learn from a sample (texts × d); `y` is ignored."""
         unit = unit_rows(vectors, "vectors").astype(np.float64)
         if len(unit) < 2:
-            raise InputError(f"vectors: received {len(unit)}; {type(self).__name__} needs at least 2 to learn from.")
+            raise InputError(f"vectors: received 1 sample; {type(self).__name__} needs 2 or more to learn from.")
         self.mean_ = unit.mean(axis=0)
         self._learn(unit)
+        vars(self).pop("feature_names_in_", None)
+        if (names := _column_names(vectors)) is not None:
+            self.feature_names_in_ = names
         return self
 
     def transform(self, vectors: ArrayLike) -> Any:
@@ -145,6 +150,12 @@ class VectorRepair(Fitted):
             raise InputError(
                 f"vectors: received dimension {unit.shape[1]}; {self!r} was fitted on dimension {len(self.mean_)}. Use "
                 f"vectors of the same model and pooling, or fit again."
+            )
+        names, fitted = _column_names(vectors), vars(self).get("feature_names_in_")
+        if names is not None and fitted is not None and (wrong := np.flatnonzero(names != fitted)).size:
+            raise InputError(
+                f"vectors: column {wrong[0] + 1} is {names[wrong[0]]!r}; {self!r} was fitted with "
+                f"{fitted[wrong[0]]!r} there. Use the same columns in the same order."
             )
         mapped = self._map(unit)
         lengths = np.linalg.norm(mapped, axis=1)
@@ -167,13 +178,24 @@ class VectorRepair(Fitted):
         return self
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of what `transform` gives: meanremoval0, meanremoval1, …"""
+        """Names of the columns of what `transform` gives: meanremoval0, meanremoval1, …
+
+        Every column that comes out mixes all that went in, so `input_features` are only held against the fit.
+        """
         self.require_fit("mean_")
+        fitted = vars(self).get("feature_names_in_")
+        if input_features is not None and len(input_features) != self.n_features_in_:
+            raise InputError(
+                f"input_features: received {len(input_features)} names; input_features should have length equal to "
+                f"{self.n_features_in_}, the dimension of the vectors of fit."
+            )
+        if input_features is not None and fitted is not None and list(input_features) != list(fitted):
+            raise InputError("input_features is not equal to feature_names_in_. Pass the columns of fit, in its order.")
         width = self._map(np.zeros((1, len(self.mean_)))).shape[1]
         return np.array([f"{type(self).__name__.lower()}{k}" for k in range(width)], dtype=object)
 
     def _as_table(self, rows: Vectors, like: ArrayLike) -> Any:
-        kind = vars(self).get("_sklearn_output_config", {}).get("transform", "default")
+        kind = vars(self).get("_sklearn_output_config", {}).get("transform") or _everywhere()
         if kind == "default":
             return rows
         try:
@@ -227,6 +249,19 @@ class VectorRepair(Fitted):
             target_tags=utils.TargetTags(required=False),
             transformer_tags=utils.TransformerTags(preserves_dtype=["float32"]),
         )
+
+
+def _column_names(vectors: Any) -> NDArray[np.object_] | None:
+    """The names of the columns of a table of pandas or polars; None where they have none."""
+    columns = getattr(vectors, "columns", None)
+    names = [] if columns is None else list(columns)
+    return np.array(names, dtype=object) if names and all(isinstance(each, str) for each in names) else None
+
+
+def _everywhere() -> str:
+    """What `sklearn.set_config(transform_output=…)` asks of all, where scikit-learn is in use."""
+    sklearn = sys.modules.get("sklearn")
+    return str(sklearn.get_config()["transform_output"]) if sklearn else "default"
 
 
 class MeanRemoval(VectorRepair):

@@ -1,11 +1,13 @@
-"""Answers in the form that the vendors publish for their servers, with all that our stand-ins leave out.
+"""Answers in the form that servers are published to give, with all that our stand-ins leave out.
 
-`published.json` names the specification of each; what the answers hold is ours.
+`published.json` names the specification of each (`form of`), or where someone shows what a real server answered
+(`recorded in`: a repository's recorded traffic, or an issue). Field names, paging and errors are theirs, values ours.
 """
 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +48,26 @@ def test_answers_of_the_published_form_are_read(kind):
         assert found.search.find(query, len(told["found"]), None) == [told["found"]]
         found.close()
     assert not any(held.left.values())  # every answer was asked for, and none twice
+
+
+def read_and_search(address, query, k, options):
+    with closing(read_index(address, limit=0, **options)) as found:
+        assert len(found.vectors)
+        return found.search.find(query, k, None)
+
+
+BROKEN = [(kind, told["recorded in"], told) for kind in PUBLISHED for told in PUBLISHED[kind].get("broken", ())]
+
+
+@pytest.mark.parametrize(("kind", "source", "told"), BROKEN, ids=lambda value: value if isinstance(value, str) else "")
+def test_what_a_real_server_answered_in_trouble_is_no_answer(kind, source, told):
+    whole = PUBLISHED[kind]
+    answers = {request: list(given) for request, given in whole["answers"].items()}
+    answers[told["request"]][told.get("place", 0)] = told["answer"]
+    query = np.array([whole["rows"][whole["found"][0]][0]], dtype=np.float32)
+    with serving(Recorded(answers)) as place, pytest.raises(ConnectionFailedError, match=told["words"]) as refused:
+        read_and_search(whole["address"].format(place), query, len(whole["found"]), whole["options"])
+    assert "\n" not in str(refused.value)
 
 
 REFUSALS = [(kind, *refusal) for kind, told in PUBLISHED.items() for refusal in told["refusals"]]

@@ -60,6 +60,17 @@ def test_an_index_is_recognised_and_each_change_has_its_exit_code(folder, index,
         run("check", path, other, expect=EXIT_CODES[state])
 
 
+def test_few_rows_that_were_mixed_up_are_rows_of_others_also_beyond_the_canaries(index, tmp_path):
+    def mixed(table):
+        rows = np.arange(0, len(table), 7)
+        table[rows] = table[np.roll(rows, 1)]
+        return table
+
+    found = check(seal(index, count=8), changed(index, tmp_path / "mixed.npz", mixed))
+    assert (found.state, found.exit_code) == ("other rows", 6)
+    assert 0 < found.match.differ.sum() < 8
+
+
 def test_a_model_is_opened_again_by_the_name_that_it_was_given(folder, tmp_path):
     path = tmp_path / "model.seal"
     for name in (str(folder), "builtin:wordllama"):

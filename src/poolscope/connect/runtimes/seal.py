@@ -37,6 +37,7 @@ from poolscope.texts import as_texts
 CANARIES = 32
 KIND = "poolscope seal"
 _MADE_BY = "made_by"
+_BLOCK = 2**15  # rows of an index that are looked at together
 State = Literal["same", "drifted", "other pooling", "other model", "other rows"]
 EXIT_CODES: dict[State, int] = {"same": 0, "drifted": 3, "other pooling": 4, "other model": 5, "other rows": 6}
 """The exit code of `poolscope check` for each state; 1 and 2 have their usual meaning."""
@@ -260,6 +261,19 @@ def _named_by(known: Seal) -> str:
     return known.source
 
 
+def _holders(table: Array, texts: Sequence[str] | None, own: Seal, canaries: Sequence[int]) -> list[int]:
+    """Rows of other texts that hold the sealed vector of a canary: an index whose rows were mixed up has such."""
+    sealed_units = own.vectors / np.linalg.norm(own.vectors, axis=1, keepdims=True)
+    holders: list[int] = []
+    for start in range(0, len(table), _BLOCK):
+        block = np.asarray(table[start : start + _BLOCK], dtype=np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            near = (block @ sealed_units.T) / np.linalg.norm(block, axis=1, keepdims=True) >= SAME
+        holders += [start + int(k) for k in np.flatnonzero(near.any(axis=1))]
+    others = set(holders) - set(canaries)
+    return [k for k in sorted(others) if texts is None or texts[k] not in own.texts]
+
+
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SealCheck(Result):
     """What a server or an index is now, beside its seal; `state` is one of `EXIT_CODES`."""
@@ -370,8 +384,11 @@ def check(
         if not own.ids:
             raise InputError(f"{own.source}: this seal is of a server or a model, and has no ids. Name a server.")
         rows = np.array(unchanged, dtype=np.int64)
-        vectors = np.asarray(collection.vectors)[[place[own.ids[k]] for k in unchanged]].astype(np.float64)
+        table, places = np.asarray(collection.vectors), [place[own.ids[k]] for k in unchanged]
         whole = _digest_of(collection) == own.digest
+        if not whole and table.shape[1] == own.dimension:
+            places += _holders(table, collection.texts, own, places)
+        vectors = table[places].astype(np.float64)
         name = collection.source
         collection.close()
     else:
@@ -383,7 +400,8 @@ def check(
     if len(rows) and dimension != own.dimension:
         state = "other model"
     elif len(rows):
-        match = match_rows(vectors, own.vectors[rows], poolings={k: table[rows] for k, table in own.poolings.items()})
+        poolings = {name: each[rows] for name, each in own.poolings.items()}
+        match = match_rows(vectors, own.vectors[rows], rows=np.arange(len(rows)), poolings=poolings)
         least = float(match.cosines.min())
         states: dict[str, State] = {
             "own": "drifted" if missing else "same",
