@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
+import io
 import json
 import logging
 import shutil
@@ -33,12 +34,14 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
+from rich.panel import Panel
 from safetensors.numpy import save_file
 
 import poolscope
 from poolscope.cli import main
 from poolscope.errors import InputError, PoolscopeError, shorten
-from poolscope.words import clean, forget, hide, logger, warn
+from poolscope.show.console import Console
+from poolscope.words import as_json, clean, forget, guard_streams, hide, logger, warn
 from tiny_models import declare, save_model
 
 SECRET = "sk-CANARY/0123+secret"
@@ -496,3 +499,25 @@ def test_errors_warnings_and_log_lines_are_clean():
 def test_words_that_are_none_of_it_stay():
     plain = "the file 'מסמך.csv' has 3 rows\n\tand the key of token 5 is café 👍"
     assert clean(plain) == plain
+
+
+def test_letters_that_a_stream_has_not_are_written_as_json_writes_them(monkeypatch):
+    content = {"text": "−0.1 … é 👍 שלום", "plain": "a"}
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(io.BytesIO(), encoding="cp1252"))
+    guard_streams()
+    print(as_json(content))
+    print("−", file=sys.stderr)
+    stream.flush()
+    assert json.loads(stream.buffer.getvalue()) == content
+
+
+@pytest.mark.parametrize("columns", ["0", "1", "-5", "1000000000", "words"])
+def test_a_screen_has_a_width_of_screens_whatever_the_environment_says(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    console = Console(file=io.StringIO())
+    console.rule("a title")
+    console.print(Panel("words"))
+    assert 10 <= console.width <= 2000
+    assert len(console.file.getvalue()) < 10_000

@@ -136,6 +136,8 @@ def test_no_name_that_it_writes_leads_out(tmp_path, writers, victim, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_that_is_itself_a_link_gets_nothing(tmp_path, writers, victim, name):
+    (tmp_path / "loop").symlink_to("loop")
+    assert not attack(writers[name], tmp_path / "loop", victim)
     for number, target in enumerate((victim, victim / "empty", victim / "new", victim / "key")):
         (tmp_path / f"out {number}").symlink_to(target)
         assert not attack(writers[name], tmp_path / f"out {number}", victim)

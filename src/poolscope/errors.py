@@ -89,9 +89,11 @@ def reading(
 def not_permitted(
     path: object, error: OSError | None = None, *, kind: type[PoolscopeError] = InputError
 ) -> PoolscopeError:
-    """The error of a file or folder that is there and may not be read."""
+    """The error of a file or folder that the system does not let be read: no right, or a name too long."""
     reason = (error and error.strerror) or "Permission denied"
-    return kind(f"{path}: it cannot be read ({reason}). Give yourself the right to read it, or name another.")
+    own = error is None or isinstance(error, PermissionError)
+    remedy = "Give yourself the right to read it, or name another" if own else "Name another"
+    return kind(f"{path}: it cannot be read ({reason}). {remedy}.")
 
 
 class PanicError(RuntimeError):

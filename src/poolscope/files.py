@@ -115,6 +115,11 @@ def is_folder(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything of this name; a name that the system refuses has nothing."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def private_folder(folder: Path) -> Path:
     """The folder, made if it is not there, which nobody but its owner may read."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -131,9 +136,10 @@ def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
 
     A pipe would be waited for, a device read without end, and holes are zeros that take memory and no disk.
     """
-    if path.exists() and not path.is_file():
+    there = is_there(path)
+    if there and not is_file(path):
         raise kind(f"{path.name} is not a regular file, but a folder, a pipe or a device. Name a file.")
-    if path.exists() and (stored := _stored(path)) is not None:
+    if there and (stored := _stored(path)) is not None:
         size = path.stat().st_size
         raise kind(f"{path.name} has {size:,} bytes, and {stored:,} are on the disk. Fetch or write it again.")
 

@@ -470,7 +470,7 @@ def literal(name: str) -> str:
 
 def _refuse_link(path: Path) -> None:
     if path.is_symlink() or (os.name == "nt" and getattr(path, "is_junction", bool)()):
-        raise OutputError(f"{path} is a link to {path.resolve()}. Name that folder itself.")
+        raise OutputError(f"{path} is a link to {path.readlink()}. Name that folder itself.")
 
 
 def temporary_name(name: str) -> str:

@@ -13,7 +13,9 @@ it was read from a file of keys (`know`).
 from __future__ import annotations
 
 import base64
+import codecs
 import html
+import io
 import json
 import logging
 import os
@@ -422,11 +424,27 @@ class _GuardedStream:
         return getattr(self.trusted, name)
 
 
+def _as_escapes(error: UnicodeError) -> tuple[str, int]:
+    r"""Letters that the encoding of a stream has not, as JSON writes them, so that JSON there reads back the same."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+_ESCAPED = "poolscope-escaped"
+codecs.register_error(_ESCAPED, _as_escapes)
+
+
 def guard_streams() -> None:
-    """Let nothing that this process prints act on the terminal: also what libraries, warnings and tracebacks say."""
+    """Let nothing that this process prints act on the terminal: also what libraries, warnings and tracebacks say.
+
+    Nor does a letter end the run that the encoding of the stream has not, such as a true minus in a pipe of Windows.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, _GuardedStream):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors=_ESCAPED)
             setattr(sys, name, _GuardedStream(stream))
 
 

@@ -10,10 +10,10 @@ import pytest
 
 import poolscope
 from audit_data import asking, bag_of_words, topics
-from poolscope import Audit, audit, compare
+from poolscope import Audit, audit, compare, fix
 from poolscope.auditing.card import card_markdown, card_svg, save_card
 from poolscope.auditing.screen import as_text
-from poolscope.errors import InputError, StoreError
+from poolscope.errors import InputError, PoolscopeError, StoreError
 from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS
 
 
@@ -84,6 +84,51 @@ def test_a_folder_holds_the_audit_and_nothing_else_is_believed(found, tmp_path):
         Audit.load(tmp_path / "a")
     with pytest.raises(InputError):
         Audit.load(tmp_path)
+
+
+def _without_digests(content):
+    return {name: part for name, part in content.items() if name not in ("files", "checksum")}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(queries=content["queries"] + 1),
+        lambda content: content.update(query_texts=content["query_texts"][1:]),
+        lambda content: content.update(query_units=[]),
+        lambda content: content.update(query_ndcg=[0.5]),
+        lambda content: content["ledger"].update(query=[10**12] * len(content["ledger"]["query"])),
+        lambda content: content["ledger"].update(rank=[1.0]),
+        lambda content: content["ledger"]["symptoms"].update(long=[[]]),
+        lambda content: content.update(model=[]),
+        lambda content: content.update(model={"name": 5}),
+        lambda content: content.update(corpus={}),
+        lambda content: content["findings"][0].update(form="no form"),
+        lambda content: content["decision"].update(step=5),
+    ],
+)
+def test_an_audit_of_someone_else_that_does_not_fit_itself_is_refused_or_shown(found, tmp_path, change):
+    found.save(tmp_path / "a")
+    content = _without_digests(json.loads((tmp_path / "a" / "audit.json").read_text("utf-8")))
+    change(content)
+    (tmp_path / "a" / "audit.json").write_text(json.dumps(content), "utf-8")
+    try:
+        loaded = Audit.load(tmp_path / "a")
+    except StoreError:
+        pass
+    else:
+        assert as_text(loaded, details=True)
+        assert compare(loaded, loaded).changes
+
+
+@pytest.mark.parametrize("called", [[], {"model": "m", "settings": []}, {"model": "m", "settings": {"queries": "q"}}])
+def test_a_call_of_someone_else_that_is_none_is_refused_in_one_line(found, tmp_path, called):
+    found.save(tmp_path / "a")
+    content = _without_digests(json.loads((tmp_path / "a" / "audit.json").read_text("utf-8")))
+    content["provenance"]["called"] = called
+    (tmp_path / "a" / "audit.json").write_text(json.dumps(content), "utf-8")
+    with pytest.raises(PoolscopeError):
+        fix(tmp_path / "a", tmp_path / "out", cure="maxsim", trust=True, dry_run=True)
 
 
 def test_json_has_whole_estimates(found):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from poolscope.auditing.ledger import Ledger
+from poolscope.errors import PoolscopeError
 
 
 def ledger(seed, cures=3, queries=40, k=10):
@@ -61,3 +62,25 @@ def test_a_choice_of_cures_explains_no_more_than_all():
     book = ledger(1)
     for names in itertools.combinations(book.ranks, 2):
         assert len(book.unexplained(names)) >= len(book.unexplained())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"query": [0, 10**12]},
+        {"query": [0, 10**9]},
+        {"query": [-1, 0]},
+        {"query": []},
+        {"rank": [1.0]},
+        {"rank": 1.0},
+        {"symptoms": {"long": [[]]}},
+        {"ranks": {"c0": [1.0]}},
+        {"yardsticks": {"keywords": [[1.0, 2.0]]}},
+    ],
+)
+def test_a_ledger_of_someone_else_that_does_not_fit_itself_is_refused(wrong):
+    whole = {"query": [0, 1], "text": [0, 1], "rank": [1.0, 2.0]}
+    content = {"k": 10, **whole, "symptoms": {}, "ranks": {}, "yardsticks": {}}
+    assert Ledger.from_dict(content).queries == 2
+    with pytest.raises(PoolscopeError):
+        Ledger.from_dict({**content, **wrong})

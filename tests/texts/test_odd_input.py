@@ -348,6 +348,41 @@ def test_no_reader_waits_for_a_pipe_or_reads_a_device(tmp_path, reader, kind):
         READERS[reader](tmp_path / "pipe")
 
 
+DOORS = {
+    **READERS,
+    "run": ps.read_run,
+    "qrels": lambda path: ps.audit_run({"q": {"a": 1.0}}, path),
+    "open clouds": ps.open_clouds,
+    "compare": lambda path: ps.compare(path, path),
+    "fix": ps.fix,
+    "new vectors": lambda path: ps.write_index(path.with_suffix(".npy"), np.eye(2)),
+    "new rows": lambda path: ps.write_index(path.with_suffix(".parquet"), np.eye(2)),
+    "texts": read_texts,
+    "queries": read_queries,
+    "any vectors": ps.read_index,
+    "seal": ps.check,
+    "model": ps.as_encoder,
+    "written run": lambda path: ps.read_run({"q": {"a": 1.0}}).save(path),
+}
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_the_system_refuses_is_refused_in_one_line(tmp_path, monkeypatch, door, name):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises((PoolscopeError, FileNotFoundError)) as refused:
+        DOORS[door](Path(name))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("command", ["compare NAME NAME", "fix NAME", "misses NAME NAME", "cost --stop-words NAME"])
+def test_a_command_says_in_one_line_that_a_name_is_too_long(tmp_path, command):
+    arguments = command.replace("NAME", "a" * 300).split()
+    done = subprocess.run([sys.executable, "-m", "poolscope", *arguments], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+
+
 @pipes
 def test_parts_of_a_store_and_of_an_audit_that_are_pipes(tmp_path):
     fill(tmp_path / "store", texts=corpus(7, labels=True))

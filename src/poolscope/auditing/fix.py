@@ -26,7 +26,7 @@ from poolscope.auditing.words import fill
 from poolscope.chunks.chunking import chunk_texts
 from poolscope.connectors import check_place, read_index, write_index
 from poolscope.encoders import as_encoder
-from poolscope.errors import InputError, did_you_mean
+from poolscope.errors import InputError, did_you_mean, reading
 from poolscope.files import atomic_file, folder_to_write
 from poolscope.numbers import Index
 from poolscope.repairs.repair_file import Repair
@@ -119,7 +119,8 @@ def fix(
     """
     before = found if isinstance(found, Audit) else Audit.load(found)
     chosen = _chosen(before, cure)
-    called = _called(before, trust=trust)
+    with reading("fix", "Run the audit again.", kind=InputError, is_not="an audit that was called so"):
+        called = _called(before, trust=trust)
     step = _STEPS.get(chosen.name)
     if step is None:
         known = ", ".join(_STEPS)

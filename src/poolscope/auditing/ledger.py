@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.auditing.words import fill
+from poolscope.errors import InputError
 from poolscope.evaluation.outcome import Outcome
 from poolscope.numbers import Array, Index
 from poolscope.results import Result
@@ -31,7 +32,8 @@ class Ledger(Result):
     """Where every relevant text of every query stands, before and under each cure.
 
     One row an answer: `query`, `text` (by which it ranks first), `rank`. `symptoms` (causes × rows) says which rows
-    have which; `ranks` (cures × rows) holds NaN where a cure was not tried on a row. `yardsticks` likewise.
+    have which; `ranks` (cures × rows) holds NaN where a cure was not tried on a row. `yardsticks` likewise. Queries are
+    numbered from 0, and each of them has a row.
     """
 
     k: int
@@ -41,6 +43,15 @@ class Ledger(Result):
     symptoms: Mapping[str, Marks] = field(metadata={"bulk": True, "required": True}, repr=False)
     ranks: Mapping[str, Array] = field(metadata={"bulk": True, "required": True}, repr=False)
     yardsticks: Mapping[str, Array] = field(metadata={"bulk": True, "required": True}, repr=False)
+
+    def __post_init__(self) -> None:
+        columns = (self.query, self.text, self.rank, *self.symptoms.values(), *self.ranks.values(),
+                   *self.yardsticks.values())  # fmt: skip
+        if {np.shape(each) for each in columns} != {(len(self.query),)}:
+            raise InputError(f"ledger: received columns of other lengths than its {len(self.query):,} rows.")
+        own = np.unique(self.query)
+        if not len(own) or not np.array_equal(own, np.arange(len(own))):
+            raise InputError("ledger: received queries without a row; needed: numbers from 0, each with a row.")
 
     @property
     def queries(self) -> int:

@@ -24,7 +24,7 @@ from poolscope.auditing.words import fill
 from poolscope.digests import check_seal, digest_of, digests_of_files, sealed
 from poolscope.errors import InputError, StoreError, reading
 from poolscope.evaluation.paired import CureTrial
-from poolscope.files import folder_to_write, in_plain_words, refuse_special, text_of
+from poolscope.files import folder_to_write, in_plain_words, is_file, refuse_special, text_of
 from poolscope.folder import Folder
 from poolscope.metrics.queries import QueryScores
 from poolscope.numbers import Array
@@ -279,7 +279,7 @@ class Audit(Result):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """The audit of a folder that `save` wrote; vectors and tokens are not kept."""
         folder = audit_folder(path)
-        if folder.is_file():
+        if is_file(folder):
             raise InputError(f"{folder}: received a file; {_ALLOWED}")
         path = current_file(folder, JSON)
         try:
@@ -293,7 +293,19 @@ class Audit(Result):
             if not _FILE.fullmatch(str(name)):
                 raise StoreError(f"{path}: it names the file {str(name)[:60]!r}, which leads out of it. Audit again.")
             _check(folder, str(name), str(digest))
-        return cls.from_dict(content)
+        with reading(path, "Run the audit again.", is_not="an audit"):
+            loaded = cls.from_dict(content)
+            loaded._refuse_what_does_not_fit()
+        return loaded
+
+    def _refuse_what_does_not_fit(self) -> None:
+        """Refuse what poolscope would not have written: other numbers of queries, or what cannot be shown."""
+        from poolscope.auditing.screen import as_text
+
+        parts = (self.query_texts, self.query_units, () if self.query_ndcg is None else self.query_ndcg)
+        if {len(part) for part in parts} - {self.queries} or (self.ledger and self.ledger.queries != self.queries):
+            raise ValueError(f"its parts hold other numbers of queries than {self.queries:,}")
+        as_text(self, details=True)
 
     # -- what is shown --------------------------------------------------------------------------------------------
 

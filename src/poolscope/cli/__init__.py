@@ -149,7 +149,9 @@ def main() -> None:
     except PoolscopeError as error:
         print(_lines(f"poolscope: {error}"), file=sys.stderr)
         sys.exit(FAILED)
-    except PermissionError as error:
+    except OSError as error:
+        if error.filename is None:  # of no file: not what somebody named
+            raise
         print(_lines(f"poolscope: {not_permitted(error.filename, error)}"), file=sys.stderr)
         sys.exit(FAILED)
     except MemoryError:

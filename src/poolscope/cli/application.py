@@ -22,7 +22,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from poolscope.cli import COMMANDS, GROUPS, METRIC, PURPOSE, Row, extension_rows, help_page, rows_in, version_lines
 from poolscope.errors import PoolscopeError, require_all
-from poolscope.files import what_is_kept
+from poolscope.files import is_folder, is_there, what_is_kept
 from poolscope.show.lines import wrapped
 
 
@@ -417,13 +417,13 @@ def _of_model(name: str) -> list[Need]:
         return [] if index.extra is None else _of_extra(index.extra)
     if path.suffix in (".onnx", ".gguf"):
         return _of_extra(path.suffix[1:])
-    if path.is_dir() and not is_clouds(name):
+    if is_folder(path) and not is_clouds(name):
         try:
             extra = extra_of(name)
         except PoolscopeError:  # no model: the command says what is wrong with it
             return []
         return [] if extra is None else _of_extra(extra)
-    return [("huggingface_hub", "torch")] if not path.exists() and is_hub_name(name) else []
+    return [("huggingface_hub", "torch")] if not is_there(path) and is_hub_name(name) else []
 
 
 def _of_texts(name: str) -> list[Need]:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from poolscope.clouds.file import DigestedFile, read_digested
 from poolscope.errors import InputError, StoreError, reading
-from poolscope.files import as_path, refuse_special
+from poolscope.files import as_path, is_file, refuse_special
 from poolscope.surface import as_lengths
 from poolscope.texts.plain import parquet_batches, refuse_packed_arrays, refuse_promised_array
 from poolscope.texts.records import is_missing
@@ -119,7 +119,7 @@ def read_vectors(
             f"{file.name}: received a file of type '{file.suffix}'; vectors are read from {', '.join(SUFFIXES)}. "
             f"Save the matrix with numpy.save, or the table as Parquet."
         )
-    if not file.is_file():
+    if not is_file(file):
         raise InputError(f"{path}: there is no such file. Check the spelling, or write it with numpy.savez.")
     columns = {"texts": column, "ids": id_column, "labels": label_column}
     named = {part: name for part, name in columns.items() if name is not None}

@@ -42,6 +42,7 @@ _DISTANCES: dict[str, Distance] = {"COSINE": "cosine", "IP": "dot", "L2": "l2"}
 _VALUES = (16, 32, 64, 128, 256, 512, 1024)
 _REMEDY = "Check the address, that the server runs, and the password (REDIS_PASSWORD)."
 _LOOK = 20
+_SECONDS = 60
 _KINDS: dict[str, np.dtype[Any]] = {"FLOAT32": np.dtype("<f4"), "FLOAT64": np.dtype("<f8"), "FLOAT16": np.dtype("<f2")}
 
 
@@ -94,8 +95,16 @@ def _connected(name: str) -> tuple[Any, str, str | None]:
     user = None if parts.username is None else unquote(parts.username)
     secure = name.startswith(SCHEMES[1])
     with asking(shown, _REMEDY):
+        never = library.retry.Retry(library.backoff.NoBackoff(), 0)  # else a server is silent four times as long
         client = library.Redis(
-            host, parts.port or 6379, username=user, password=password, ssl=secure, protocol=2, socket_timeout=60
+            host,
+            parts.port or 6379,
+            username=user,
+            password=password,
+            ssl=secure,
+            protocol=2,
+            socket_timeout=_SECONDS,
+            retry=never,
         )
     return client, index, password
 

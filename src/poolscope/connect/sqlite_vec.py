@@ -38,8 +38,9 @@ from poolscope.files import is_file
 
 PREFIX = "sqlite-vec:"
 _DISTANCES: dict[str, Distance] = {"l2": "l2", "cosine": "cosine"}
-_ARGUMENTS = re.compile(r"using\s+vec0\s*\((.*)\)\s*$", re.IGNORECASE | re.DOTALL)
-_COLUMN = re.compile(r"\s*(\+?)\s*(\w+|\"[^\"]*\"|\[[^]]*\]|`[^`]*`)\s+(\w+)\s*(?:\[(\d+)\])?(.*)", re.DOTALL)
+# What declares a table is written by others: each pattern takes time by the length of the words.
+_ARGUMENTS = re.compile(r"using\s+vec0\s*\(", re.IGNORECASE)
+_COLUMN = re.compile(r"(\+?)\s*(\w+|\"[^\"]*\"|\[[^]]*\]|`[^`]*`)\s+(\w+)\s*(?:\[(\d{1,9})\])?(.*)", re.DOTALL)
 _METRIC = re.compile(r"distance_metric\s*=\s*(\w+)", re.IGNORECASE)
 _WIDTHS = {"float": 4, "f32": 4, "int8": 1, "i8": 1}
 _SHORT = 12  # bytes of a text that vec0 keeps beside its length; a longer one stands in a table of its own
@@ -54,10 +55,10 @@ def open_sqlite_vec(name: str, fields: Fields) -> Vec0Connector | BlobConnector:
     with reading(path, "Write it again.", kind=InputError, is_not="a data base of SQLite"):
         base = opened.enter_context(plain_base(path))
     try:
-        tables = {
-            row[0]: row[1] or "" for row in base.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")
-        }
-        own = [each for each, sql in tables.items() if _ARGUMENTS.search(sql)]
+        listed = base.execute("SELECT name, sql, rootpage FROM sqlite_master WHERE type = 'table'").fetchall()
+        own = [each for each, sql, _ in listed if _ARGUMENTS.search(sql or "")]
+        # A virtual table of another module is a program: its tables are read by code that trusts them.
+        tables = {each: sql or "" for each, sql, page in listed if page or each in own}
         if not table and len(own) == 1:
             table = own[0]
         if table not in tables:
@@ -129,10 +130,10 @@ def declared(sql: str) -> list[_Column]:
     >>> [(each.name, each.kind) for each in declared("x USING vec0(id text primary key, e float[4], +text text)")]
     [('id', 'key'), ('e', 'vector'), ('text', 'auxiliary')]
     """
-    arguments = _ARGUMENTS.search(sql)
+    begin = _ARGUMENTS.search(sql)
     columns: list[_Column] = []
-    for part in (arguments[1] if arguments else "").split(","):
-        if (found := _COLUMN.fullmatch(part)) is None:
+    for part in (sql[begin.end() : sql.rfind(")")] if begin else "").split(","):
+        if (found := _COLUMN.fullmatch(part.strip())) is None:
             continue  # an option such as chunk_size=8
         plus, name, form, size, rest = found.groups()
         if size is not None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
+from poolscope.connect.servers.http import TimedResponse
 from poolscope.connectors.base import ConnectionFailedError, split_address
 from poolscope.errors import InputError
 from poolscope.hosts import LOOPBACK, permit, secret_for
 
-_SECONDS = 60
+_SECONDS = 60  # for a whole answer
 _LONGEST = 2**28
 _SHOWN, _HEAD = 160, 40
 _ROWS = 1000
@@ -47,6 +50,10 @@ class WebStore:
         elif body is not None:
             lines = "".join(f"{json.dumps(line)}\n" for line in body)
             headers, content = {**headers, "Content-Type": "application/x-ndjson"}, lines.encode()
+        made: Any = self._connection
+        made.response_class = partial(TimedResponse, until=time.monotonic() + _SECONDS)
+        if made.sock is not None:  # the last answer left it with the time that it had not taken
+            made.sock.settimeout(_SECONDS)
         try:
             self._connection.request(method, path, content, headers)
             answer = self._connection.getresponse()

@@ -18,7 +18,7 @@ from poolscope.clouds.vectors import Vectors
 from poolscope.connectors import files
 from poolscope.connectors.base import DISTANCES, Batch, Connector, ConnectorKind, Distance, Fields, NewRows
 from poolscope.connectors.collection import Collection, array_collection, draw_settings, gather
-from poolscope.errors import InputError, did_you_mean
+from poolscope.errors import InputError, did_you_mean, reading
 from poolscope.extensions import add_row, load_extensions, resolve, rows_of
 from poolscope.texts.sources import exists
 from poolscope.texts.tables import is_table
@@ -159,7 +159,8 @@ def read_index(
     if kind is None:
         allowed = ", ".join(each.words for each in CONNECTORS.values())
         raise InputError(f"{name}: received no vectors that poolscope knows; allowed: {allowed}.")
-    connector: Connector = kind.open(name, Fields(vector_column, column, id_column, group))
+    with reading(name, "Write it again.", kind=InputError, is_not=kind.words):
+        connector: Connector = kind.open(name, Fields(vector_column, column, id_column, group))
     gathered = gather(connector, limit=limit, seed=seed)
     return _searched_by(gathered, distance)
 

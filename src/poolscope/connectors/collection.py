@@ -21,7 +21,7 @@ from poolscope.connectors.base import (
     in_batches,
     string_or_none,
 )
-from poolscope.errors import InputError, whole_number
+from poolscope.errors import InputError, reading, whole_number
 from poolscope.texts import Texts
 
 MOST_ROWS = 100_000
@@ -202,8 +202,9 @@ def gather(connector: Connector, *, limit: int | None = None, seed: int = 0) -> 
         raise InputError(f"{connector.name}: distance {connector.distance!r}; allowed: {', '.join(DISTANCES)}.")
     try:
         draw = _Draw(connector.name, *draw_settings(limit, seed))
-        for batch in connector.batches(BATCH):
-            draw.add(batch)
+        with reading(connector.name, "Write it again.", kind=InputError, is_not="rows with vectors"):
+            for batch in connector.batches(BATCH):
+                draw.add(batch)
         collection = draw.collection(connector)
     except BaseException:
         close_connector(connector)

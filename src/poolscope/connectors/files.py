@@ -35,7 +35,7 @@ from poolscope.connectors.base import (
 from poolscope.connectors.collection import InMemory
 from poolscope.connectors.received import refuse_links
 from poolscope.errors import InputError, did_you_mean, reading, require
-from poolscope.files import atomic_file, files_below, is_file, is_folder
+from poolscope.files import atomic_file, files_below, is_file, is_folder, is_there
 from poolscope.numbers.ranking import unit_rows
 from poolscope.texts import read_texts
 from poolscope.texts.groups import document_columns
@@ -176,7 +176,7 @@ def write_parquet(name: str, rows: NewRows) -> None:
     path = Path(name)
     if path.suffix.lower() != ".parquet":
         raise InputError(f"{name}: vectors are written as .parquet, .npz or .npy. End the name in one of these.")
-    if path.exists():
+    if is_there(path):
         raise already_there(name)
     import pyarrow.parquet as pq  # not before a file is written
 
@@ -316,7 +316,7 @@ def open_numpy(name: str, fields: Fields) -> InMemory:
 def write_numpy(name: str, rows: NewRows) -> None:
     """A new array; an archive (.npz) holds ids, texts and labels, too."""
     path = Path(name)
-    if path.exists():
+    if is_there(path):
         raise already_there(name)
     with atomic_file(path) as stream:
         if path.suffix.lower() == ".npy":
@@ -360,7 +360,7 @@ def write_faiss(name: str, rows: NewRows) -> None:
     """A new flat index: ids that are whole numbers are kept, otherwise rows are told by their place."""
     place = name.removeprefix(FAISS).partition("?")[0]
     path = Path(place).expanduser()
-    if path.exists():
+    if is_there(path):
         raise already_there(f"{FAISS}{place}")
     faiss = require("faiss", "faiss")
     flat = faiss.IndexFlatL2 if rows.distance == "l2" else faiss.IndexFlatIP

@@ -10,12 +10,16 @@ from rich.segment import Segment
 
 from poolscope.words import clean
 
+_NARROWEST, _USUAL, _WIDEST = 10, 80, 2000
+
 
 class Console(rich.console.Console):
     """A console that takes brackets and colons for text, and shows no control character, direction mark or secret."""
 
     def __init__(self, **looks: Any) -> None:
         super().__init__(**{"highlight": False, "markup": False, "emoji": False, **looks})
+        if not _NARROWEST <= self.width <= _WIDEST:  # what COLUMNS says is no width of a screen
+            self.width = _USUAL if self.width < _NARROWEST else _WIDEST
 
     @property
     def file(self) -> IO[str]:

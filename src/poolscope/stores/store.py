@@ -31,7 +31,7 @@ from poolscope.digests import check_seal, sealed
 from poolscope.encoders.base import ModelCard, model_identity
 from poolscope.encoders.pooling import TextPooling, modules_after, pooling_of
 from poolscope.errors import InputError, PoolscopeError, StoreError, reading
-from poolscope.files import as_path, refuse_special, text_of
+from poolscope.files import as_path, is_folder, refuse_special, text_of
 from poolscope.folder import Folder
 from poolscope.numbers.moments import text_moments
 from poolscope.numbers.streaming import marks_of
@@ -569,7 +569,7 @@ def open_clouds(path: str | os.PathLike[str], *, layer: int | None = None) -> To
     TokenClouds(2 texts, 2 tokens, dimension 2, float64)
 
     """
-    if is_remote(path) or as_path(path).is_dir():
+    if is_remote(path) or is_folder(as_path(path)):
         return open_store(path, layer=layer)
     if layer is not None:
         raise InputError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, shorten
-from poolscope.files import atomic_file
+from poolscope.files import atomic_file, is_file
 from poolscope.texts.plain import lines
 from poolscope.texts.queries import Queries
 from poolscope.texts.records import scrub
@@ -169,7 +169,7 @@ def _name_of(answer: Any) -> str:
 def _is_qrels(path: str | os.PathLike[str]) -> bool:
     """Does a file hold four columns without a header, the last a whole number?"""
     place = Path(path)
-    if not place.is_file() or place.suffix in (".parquet", ".arrow", ".feather", ".json", ".jsonl"):
+    if not is_file(place) or place.suffix in (".parquet", ".arrow", ".feather", ".json", ".jsonl"):
         return False
     first = next((line.split() for line in lines(place, None) if line.strip()), [])
     return len(first) == 4 and first[3].lstrip("-").isdigit()
@@ -178,7 +178,7 @@ def _is_qrels(path: str | os.PathLike[str]) -> bool:
 def _words(path: str | os.PathLike[str], form: str) -> Iterator[list[str]]:
     """The columns of each line of a file of TREC."""
     columns = len(form.split())
-    if not Path(path).is_file():
+    if not is_file(Path(path)):
         raise InputError(f"{path}: there is no such file. Check the spelling.")
     for number, line in enumerate(lines(Path(path), None), 1):
         words = line.split()
@@ -217,7 +217,7 @@ def _checked(rows: Iterable[tuple[Any, Any, Any]], name: str) -> dict[str, dict[
         own, other = scrub(str(query)), scrub(str(text))
         try:
             number = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
             raise InputError(f"{name}: query {shorten(own)}, text {shorten(other)}: {shorten(value)} is no number.")

@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -170,6 +171,60 @@ def test_a_table_of_lancedb_with_a_link_is_refused(tmp_path):
     part.rename(tmp_path / "outside")
     part.symlink_to(tmp_path / "outside")
     assert f"{part.name} is a" in refusal(f"lancedb:{tmp_path}/store/docs")
+
+
+# -- sqlite-vec -------------------------------------------------------------------------------------------------------
+
+
+def base_of_vec0(path, declared, *, chunk=None, vectors=None):
+    """A data base in which a table of vec0 is declared, with the tables beside it that hold its rows."""
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE docs(a)")
+    base.execute("CREATE TABLE docs_chunks(chunk_id, size, validity, rowids)")
+    base.execute("CREATE TABLE docs_vector_chunks00(vectors)")
+    base.execute("INSERT INTO docs_vector_chunks00 VALUES (?)", (vectors,))
+    if chunk is not None:
+        base.execute("INSERT INTO docs_chunks VALUES (?, ?, ?, ?)", chunk)
+    base.execute("PRAGMA writable_schema = on")
+    base.execute("UPDATE sqlite_master SET rootpage = 0, sql = ? WHERE name = 'docs'", (declared,))
+    base.commit()
+    base.close()
+    return f"sqlite-vec:{path}/docs"
+
+
+PLACES = np.arange(40, dtype="<i8").tobytes()
+WHOLE_CHUNK = (1, 40, b"\xff" * 5, PLACES)
+
+
+def test_a_chunk_of_vec0_is_read(tmp_path):
+    declared = "CREATE VIRTUAL TABLE docs USING vec0(v float[8])"
+    address = base_of_vec0(tmp_path / "a.db", declared, chunk=WHOLE_CHUNK, vectors=VECTORS.tobytes())
+    np.testing.assert_array_equal(poolscope.read_index(address).vectors, VECTORS)
+
+
+@pytest.mark.parametrize("place", range(1, 5))
+@pytest.mark.parametrize("value", [None, "words", b"", -3, 1.5, 2**62])
+def test_values_of_any_kind_in_a_chunk_of_vec0(tmp_path, place, value):
+    parts = [*WHOLE_CHUNK, VECTORS.tobytes()]
+    parts[place] = value
+    declared = "CREATE VIRTUAL TABLE docs USING vec0(v float[8])"
+    refusal(base_of_vec0(tmp_path / "a.db", declared, chunk=parts[:4], vectors=parts[4]))
+
+
+@pytest.mark.parametrize(
+    "arguments", [" " * 100_000 + "1", "v float[" + "9" * 5000 + "]", "'" + "using vec0(" * 50_000 + "'"]
+)
+def test_what_declares_a_table_takes_time_by_its_length(tmp_path, arguments):
+    begin = time.process_time()
+    refusal(base_of_vec0(tmp_path / "a.db", f"CREATE VIRTUAL TABLE docs USING vec0({arguments})"))
+    assert time.process_time() - begin < 10
+
+
+def test_a_virtual_table_of_another_module_is_no_table(tmp_path):
+    base = sqlite3.connect(tmp_path / "a.db")
+    base.execute("CREATE VIRTUAL TABLE docs USING fts5(v)")
+    base.close()
+    assert "no table of these" in refusal(f"sqlite-vec:{tmp_path}/a.db/docs")
 
 
 # -- DuckDB -----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
-class _TimedResponse(http.client.HTTPResponse):
+class TimedResponse(http.client.HTTPResponse):
     """An answer that must have come before `until`."""
 
     def __init__(self, connection: socket.socket, *args: Any, until: float, **options: Any) -> None:
@@ -102,7 +102,7 @@ class _Timed(HTTPHandler, HTTPSHandler):
 
         def connection(*args: Any, **settings: Any) -> http.client.HTTPConnection:
             made: Any = http_class(*args, **settings)
-            made.response_class = partial(_TimedResponse, until=self._until)
+            made.response_class = partial(TimedResponse, until=self._until)
             return made  # type: ignore[no-any-return]
 
         return super().do_open(connection, req, **options)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from poolscope.errors import InputError, require
-from poolscope.files import text_of
+from poolscope.files import is_folder, text_of
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.texts.records import row_place
 from poolscope.texts.sources import exists, looks_like_hub, open_table
@@ -76,7 +76,7 @@ def read_metrics(source: Source | Sequence[str | os.PathLike[str]]) -> ModelReco
     if not isinstance(source, str | os.PathLike) and len(source) == 1:
         source = source[0]  # one name in a list, as the command line has it: an audit, or a table
     if isinstance(source, str | os.PathLike):
-        is_audit = Path(source).is_dir() or Path(source).suffix == ".json"
+        is_audit = is_folder(Path(source)) or Path(source).suffix == ".json"
         return read_audits([source]) if is_audit else read_model_table(_present(source, "metrics"))
     return read_audits(source)
 
@@ -85,7 +85,7 @@ def read_scores(source: Source, *, benchmark: str | None = None) -> ModelRecords
     """Scores of models: a table with one row a model, or a folder of MTEB results, all or those of a benchmark."""
     if isinstance(source, ModelRecords):
         return source
-    if Path(source).is_dir():
+    if is_folder(Path(source)):
         return read_mteb_results(source, benchmark=benchmark)
     table = _present(source, "scores")
     if benchmark is not None:
@@ -166,7 +166,7 @@ def read_audits(paths: Iterable[str | os.PathLike[str]]) -> ModelRecords:
 
     A note tells where the audits are of different texts.
     """
-    audits = [_audit(Path(path) / AUDIT_FILE if Path(path).is_dir() else Path(path)) for path in paths]
+    audits = [_audit(Path(path) / AUDIT_FILE if is_folder(Path(path)) else Path(path)) for path in paths]
     corpora = {corpus for _, corpus in audits}
     notes = (
         () if len(corpora) < 2 else (f"The audits are of {len(corpora)} corpora: part of a difference is the texts'.",)
