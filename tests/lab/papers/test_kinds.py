@@ -181,6 +181,16 @@ def test_quality_over_models(sign):
     assert not any(ours.same for ours in beside)  # eight models are not the twelve of the paper
 
 
+@pytest.mark.parametrize(("models", "around"), [(5, False), (6, True)])
+def test_a_correlation_over_few_models_has_no_interval(models, around):
+    values = np.linspace(0.1, 0.9, models)
+    rows = [{"model": f"m{k}", "socm": v, "concentration_ratio": v % 0.3, "d_mu": -v} for k, v in enumerate(values)]
+    rows += [{"scored": f"m{k}", "aliases": "", "score": v % 0.5} for k, v in enumerate(values)]
+    found = [row for row in quality(rows, {}) if "predictor" in row]
+    assert len(found) == 4
+    assert all((row.get("rho_low") is not None) == around for row in found)
+
+
 # -- length collapse --------------------------------------------------------------------------------------------------
 
 
