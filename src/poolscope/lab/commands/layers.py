@@ -167,9 +167,9 @@ def _frequency_line(result: LayersResult) -> str:
 def _cell(mean: float, low: float | None, high: float | None, *, wide: bool) -> str:
     if mean != mean:
         return "–"
-    known = low is not None and high is not None and high == high
-    reach = f" ±{(high - low) / 2:.3f}" if wide and known else ""
-    return f"{digits(mean)}{reach}"
+    if not wide or low is None or high is None or high != high:
+        return digits(mean)
+    return f"{digits(mean)} ±{(high - low) / 2:.3f}"
 
 
 def _theorems(result: LayersResult) -> list[str]:

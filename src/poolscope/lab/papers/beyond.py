@@ -129,12 +129,13 @@ def higher_moments(material: Material) -> Outcome:
     factors = {k: unit_mean_factor(clouds[k])[1] for k in range(len(clouds)) if len(clouds[k]) > _AXES + 1}
     fresh = {k: surrogate_factor(F, np.random.default_rng([material.seed, k])) for k, F in factors.items()}
     real, chance = (np.array([axis_moments(F) for F in own.values()]) for own in (factors, fresh))
+    units = units.among(np.array(list(factors), dtype=np.int64))
     return Outcome(
         [
             {
                 "moment": name,
-                "value": mean_estimate(real[:, k], units.among(list(factors))),
-                "same_covariance": mean_estimate(chance[:, k], units.among(list(factors))),
+                "value": mean_estimate(real[:, k], units),
+                "same_covariance": mean_estimate(chance[:, k], units),
             }
             for k, name in enumerate(("third, |skewness|", "fourth, excess kurtosis"))
         ]
@@ -221,7 +222,7 @@ def controls(material: Material) -> Outcome:
     Beside them stands what other higher moments do to the exact transport distance.
     """
     texts, clouds = texts_of(material), _clouds(material)
-    documents = units_of(material).of
+    documents = units_of(material).of.tolist()
     random = np.random.default_rng(material.seed)
     factors = np.exp(random.normal(size=len(clouds)) * 0.5)
     shuffled = [" ".join(random.permutation(text.split())) for text in texts.texts]
