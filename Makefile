@@ -22,18 +22,20 @@ test-models: $(VENV)/.test-ready  ## the tests on real models; says which are no
 	test -d $(CORPORA)/packages-de || $(BIN)/python tools/corpora.py
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m models tests/models
 
-# The papers with every model that is here, on texts that are here: what docs/papers.md quotes. Resumed where it was stopped.
+# The entries of the papers that docs/papers.md quotes, with every model that is here. Resumed where it was stopped.
 MODELS = $(or $(POOLSCOPE_MODELS),$(HOME)/.cache/poolscope/models)
 TINY = papers-output/tiny-bert
 OWN = --models all-MiniLM-L6-v2=builtin:minilm --models gte-small=$(MODELS)/gte-small --models m3e-small=$(MODELS)/m3e-small \
   --models tiny-BERT=$(TINY)/backbone --models tiny-BERT-contrastive=$(TINY)/contrastive \
-  --models SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct --models gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 60
-papers: models  ## the papers with the models at hand, into papers-output
+  --models SmolLM2-135M-Instruct=$(MODELS)/smollm2-135m-instruct --models gemma-3-270m=$(MODELS)/gemma-3-270m --allow-pickle --limit 200
+PAPER = $(BIN)/poolscope lab paper
+papers: models  ## the papers with the models at hand, into papers-output; some hours with the decoders
 	test -d $(TINY)/contrastive || $(BIN)/python examples/train_tiny_bert.py --output $(TINY)
-	$(BIN)/poolscope lab paper socm $(OWN) --texts wiki=builtin:docstrings -o papers-output/socm
-	$(BIN)/poolscope lab paper socm $(OWN) --texts wiki=builtin:manuals --table 1 --part claims -o papers-output/socm-manuals
-	$(BIN)/poolscope lab paper length-collapse $(OWN) --texts nfcorpus=builtin:manuals -o papers-output/length-collapse
-	$(BIN)/poolscope lab paper norm-variance $(OWN) --texts bookcorpus=builtin:docstrings -o papers-output/norm-variance
+	$(PAPER) socm $(OWN) --texts wiki=builtin:docstrings --table 1 --part claims --part pull -o papers-output/socm
+	$(PAPER) socm $(OWN) --texts wiki=builtin:manuals --table 1 --part claims -o papers-output/socm-manuals
+	$(PAPER) length-collapse $(OWN) --texts nfcorpus=builtin:manuals --figure 3 --part parts-and-length --part theorem-3 \
+	  -o papers-output/length-collapse
+	$(PAPER) norm-variance $(OWN) --texts bookcorpus=builtin:docstrings --part findings -o papers-output/norm-variance
 
 test-cluster: $(VENV)/.test-ready  ## the tests on a Ray cluster of three nodes on this machine; minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m cluster tests/connect/engines

@@ -58,6 +58,7 @@ WORDS = [
 ELSEWHERE = {
     "provenance", "digest", "names", "clouds", "model", "i", "j", "id_i", "id_j", "text_i", "text_j",
     "duplicates", "twins", "created", "seconds", "id", "ids", "text", "poolscope", "positions", "text_id",
+    "rescued", "broken",
 }  # fmt: skip
 
 
@@ -173,7 +174,29 @@ def layer_numbers(texts, ids) -> dict[str, object]:
     return poolscope.layers(transformer(), short(texts), ids=ids).to_dict()
 
 
+def floor_of_pairs(texts, ids):
+    """The permutation floor of the same pairs of texts, wherever these stand."""
+    first = np.argsort([" ".join(text.split()) for text in texts])[:6].reshape(3, 2)
+    return poolscope.permutation_floor(clouds_of(texts, ids), first.tolist(), deals=99)
+
+
+def misses_of_run(texts, ids):
+    """A run in which some texts ask for those that are not quite the nearest to them."""
+    words = [" ".join(text.split()) for text in texts]
+    unit = means(texts) / np.linalg.norm(means(texts), axis=1, keepdims=True)
+    scores = unit @ unit.T
+    asking = [k for k, text in enumerate(words) if text < "m"]
+    run = {words[k]: {ids[j]: float(scores[k, j]) for j in range(len(ids)) if j != k} for k in asking}
+    return poolscope.audit_run(run, {words[k]: {ids[j]: 1 for j in np.argsort(-scores[k])[3:15:4]} for k in asking})
+
+
 MEASURES = {
+    "shrink": lambda texts, ids: poolscope.shrink(poolscope.as_encoder(encode), task(texts)),
+    "permutation floor": floor_of_pairs,
+    "misses of a run": misses_of_run,
+    "vector spread": lambda texts, ids: poolscope.vector_spread(means(texts)),
+    "best layer": lambda texts, ids: poolscope.best_layer(transformer(), short(texts)),
+    "norm ablation": lambda texts, ids: poolscope.norm_ablation(transformer(), short(texts), min_count=2),
     "layers": layer_numbers,
     "tokens": lambda texts, ids: poolscope.token_statistics(transformer(), short(texts), min_count=2),
     "windows": lambda texts, ids: poolscope.windows(clouds_of(texts, ids), ratios=[2, 4]),

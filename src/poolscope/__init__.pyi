@@ -30,8 +30,10 @@ from poolscope.encoders.inspection import inspect_model as inspect_model
 from poolscope.errors import PoolscopeError as PoolscopeError
 from poolscope.evaluation import ClassificationTask as ClassificationTask
 from poolscope.evaluation import ClusteringTask as ClusteringTask
+from poolscope.evaluation import RerankingTask as RerankingTask
 from poolscope.evaluation import RetrievalTask as RetrievalTask
 from poolscope.evaluation import SimilarityTask as SimilarityTask
+from poolscope.evaluation import SummaryTask as SummaryTask
 from poolscope.evaluation import compare_scores as compare_scores
 from poolscope.evaluation import evaluate as evaluate
 from poolscope.evaluation import split_half_task as split_half_task

@@ -232,6 +232,8 @@ def test_rows_of_an_index_are_matched_to_all_its_texts(world):
     found = audit(foreign, texts, reference=bag_of_words)["server"]
     assert found.level == "fix"
     assert found.values["kinds"] == {"own": 142, "foreign": 8}
+    pooled = np.array([cloud.max(axis=0) for cloud in bag_of_words(texts)])
+    assert audit(pooled, texts, reference=bag_of_words)["server"].values["explained"] == "pooled by max"
 
 
 def test_the_order_of_texts_and_their_ids_change_nothing(world):

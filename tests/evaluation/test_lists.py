@@ -51,6 +51,13 @@ def test_average_precision_of_candidates():
     np.testing.assert_allclose(part.score(queries[[3, 5]], kept).scores, scored.scores[[3, 5]])
 
 
+def test_queries_whose_relevant_candidates_tie_are_counted():
+    task = RerankingTask(["a", "b"], [["x"], ["y"]], [["z"], ["w"]])
+    scored = task.score([[1.0, 0.0]] * 2, [[1.0, 1.0], [2.0, 2.0], [1.0, 0.0], [0.0, 1.0]])
+    assert scored.scores.tolist() == [0.75, 1.0]
+    assert scored.to_dict()["tied_queries"] == 1
+
+
 def test_queries_whose_order_does_not_matter_are_left_out():
     task = RerankingTask(["a", "b"], [["x"], ["y"]], [["z"], []])
     assert task.units == 1

@@ -27,7 +27,7 @@ from poolscope.numbers import Array, Index, intervals
 from poolscope.numbers.intervals import query_units
 from poolscope.numbers.maxsim import UnitTokens, ordinary_tokens, unit_tokens
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import marks_of
+from poolscope.numbers.streaming import marks_of, numbered_by_words
 from poolscope.texts.groups import first_of_equal
 from poolscope.texts.queries import JudgedQueries
 
@@ -142,10 +142,7 @@ class Search:
 
         Units are numbered by the words of their queries, so that nothing depends on the order of texts or queries.
         """
-        unit = self._chosen_units.of
-        marks = np.full(int(unit.max()) + 1, np.iinfo(np.int64).max)
-        np.minimum.at(marks, unit, marks_of(list(self.queries), seed=self.seed))
-        return np.asarray(np.argsort(np.argsort(marks, kind="stable"))[unit])
+        return numbered_by_words(self._chosen_units.of, list(self.queries), seed=self.seed)
 
     @property
     def unit(self) -> str:

@@ -82,15 +82,14 @@ class RerankingTask:
     def score(self, *vectors: ArrayLike) -> Evaluation:
         """The average precision of each query among its own candidates; equal cosines count by the mean over orders."""
         queries = np.asarray(vectors[0])
-        precision, reciprocal = np.empty(self.units), np.empty(self.units)
+        precision, reciprocal, tied = np.empty(self.units), np.empty(self.units), np.empty(self.units, bool)
         for place, candidates in enumerate(_apart(vectors[1], self.candidates)):
             relevant = [(0, k) for k in range(len(self.positive[place]))]
             ranking = rank_documents(queries[place : place + 1], candidates, relevant, k=self.k)
             precision[place], reciprocal[place] = ranking.average_precision()[0], ranking.mrr(self.k)[0]
-        others = {f"MRR@{self.k}": reciprocal}
-        return Evaluation(
-            self.name, "MAP", "queries", precision[:, None], others=others, notes=self.notes, digest=self.digest
-        )
+            tied[place] = ranking.tied[0]
+        values: dict[str, Any] = {"others": {f"MRR@{self.k}": reciprocal}, "notes": self.notes, "tied": tied}
+        return Evaluation(self.name, "MAP", "queries", precision[:, None], digest=self.digest, **values)
 
     @cached_property
     def digest(self) -> str:

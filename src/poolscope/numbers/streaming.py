@@ -337,6 +337,19 @@ def marks_of(names: Iterable[str | bytes], *, seed: int | None = None) -> Index:
     return np.array([mark_of(start + content) for content in contents], dtype=np.int64)
 
 
+def numbered_by_words(of: Index, words: Iterable[str], *, seed: int) -> Index:
+    """The unit of each text, with units numbered by the words of their texts: what is drawn for them has no order.
+
+    >>> words = ["A man bites a dog.", "It rains.", "A dog bites a man."]
+    >>> one, other = (numbered_by_words(np.arange(3), own, seed=0).tolist() for own in (words, words[::-1]))
+    >>> one == other[::-1]
+    True
+    """
+    marks = np.full(int(of.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(marks, of, marks_of(words, seed=seed))
+    return np.asarray(np.argsort(np.argsort(marks, kind="stable"))[of])
+
+
 def row_marks(rows: NDArray[Any], texts: Sequence[str] | None = None, *, seed: int | None = None) -> Index:
     """The marks of rows of numbers, by the words of their texts; by the numbers where the words are not known.
 

@@ -24,6 +24,7 @@ from poolscope.evaluation.run import PooledModel
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import FEWEST_CHANGED, Estimate
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import marks_of, numbered_by_words
 from poolscope.results import Result, cells, origin, provenance
 from poolscope.show.charts import COLOURS, GREY, dots, error_bars, panel
 
@@ -362,11 +363,12 @@ def shrink(
     chosen, left_out = default_ways(dimension, len(documents)) if ways is None else (list(ways), {})
     if not chosen or not all(isinstance(way, SmallVectors) and way.dimension <= dimension for way in chosen):
         raise InputError(f"ways: received {ways!r:.60}; allowed: SmallVectors of at most {dimension} dimensions.")
-    search = _Search(task, queries, documents, candidates)
+    search = _Search(task, queries, documents, candidates, seed)
     before = search.outcome(SmallVectors(dimension))
     units = task.query_units
     attempts = [Attempt(way.name, before, search.outcome(way)) for way in chosen]
-    trials = run_trials(attempts, units.of, unit=units.name, seed=seed)
+    of = numbered_by_words(units.of, task.queries, seed=seed)
+    trials = run_trials(attempts, of, unit=units.name, seed=seed)
     changes = [float(np.abs(attempt.after.ndcg - before.ndcg).max()) for attempt in attempts]
     steps = [
         ShrinkStep(way, way.searched_bytes, way.kept_bytes(dimension), trial, standing_of(trial, largest, matters))
@@ -424,9 +426,10 @@ _SIDES = ("vectors of queries", "vectors of texts")
 class _Search:
     """The queries of a task among its texts, by smaller vectors."""
 
-    def __init__(self, task: RetrievalTask, queries: Array, documents: Array, candidates: int) -> None:
+    def __init__(self, task: RetrievalTask, queries: Array, documents: Array, candidates: int, seed: int) -> None:
         self.task, self.queries, self.documents = task, queries, documents
         self.candidates = min(candidates, len(documents))
+        self.by_words = np.argsort(marks_of(task.documents, seed=seed), kind="stable")
         self.judgements = Judgements.of(
             task.units, len(documents), task.relevant, grade=task.grades, answer=task.answers
         )
@@ -470,12 +473,17 @@ class _Search:
             yield start, scores if again is None else self._rescored(scores, again[0][rows] @ again[1].T)
 
     def _rescored(self, scores: Array, again: Array) -> Array:
-        """The first candidates in the order of other scores, before all other texts in their own."""
-        first = np.argpartition(-scores, self.candidates - 1, axis=1)[:, : self.candidates]
+        """The first candidates in the order of other scores, before all other texts in their own.
+
+        Small codes often score alike: which of the last ones are candidates goes by the words of the texts.
+        """
+        last = np.partition(scores, -self.candidates, axis=1)[:, -self.candidates, None]
+        first = scores > last
+        tied = (scores == last)[:, self.by_words]
+        room = self.candidates - first.sum(axis=1, keepdims=True)
+        first[:, self.by_words] |= tied & (tied.cumsum(axis=1) <= room)
         apart = 1 + float(scores.max()) - float(again.min())
-        ordered = scores.astype(np.float64)
-        np.put_along_axis(ordered, first, np.take_along_axis(again, first, axis=1) + apart, axis=1)
-        return ordered
+        return np.where(first, again + apart, scores.astype(np.float64))
 
 
 def rounded(table: Array, storage: Storage) -> Array:

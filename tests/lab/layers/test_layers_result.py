@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from scipy import stats
 from tokenizers import processors
 
 import zoo
@@ -36,8 +37,8 @@ def test_tokens_that_are_all_alike_poison_no_mean(alike):
         others = alike[name][[0, 3, 4]]
         np.testing.assert_allclose(means.mean, others.mean(axis=0))
         assert means.texts.tolist() == [3] * alike.layers
-        assert np.isfinite(means.low).all()
-        assert np.isfinite(means.high).all()
+        assert np.isnan(means.low).all()
+        assert means.no_interval == "no interval: 3 texts, 10 are needed"
     assert [check.texts for check in alike.theorem_1()] == [3] * alike.layers
     assert alike.to_dict()["constant_texts"] == 1
     json.dumps(alike.to_dict(), allow_nan=False)
@@ -45,11 +46,23 @@ def test_tokens_that_are_all_alike_poison_no_mean(alike):
 
 
 def test_a_mean_and_its_interval_are_of_the_same_texts(alike):
-    values = np.array([[1.0], [3.0], [np.inf], [np.nan], [5.0]])
-    found = dataclasses.replace(alike, values={**alike.values, "r": values}).means("r")
-    assert (found.mean[0], found.texts[0]) == (3.0, 3)
-    reach = 4.302652729911275 * 2 / np.sqrt(3)  # t of 2 degrees, deviation 2
-    assert (found.low[0], found.high[0]) == pytest.approx((3 - reach, 3 + reach))
+    values = np.array([*np.arange(1.0, 12.0), np.inf, np.nan])[:, None]
+    ids = tuple(f"t{k}" for k in range(13))
+    found = dataclasses.replace(alike, ids=ids, values={**alike.values, "r": values}).means("r")
+    assert (found.mean[0], found.texts[0], found.unit) == (6.0, 11, "texts")
+    expected = stats.ttest_1samp(np.arange(1.0, 12.0), 0).confidence_interval()  # no skewness to remove
+    assert (found.low[0], found.high[0]) == pytest.approx((expected.low, expected.high))
+
+
+def test_means_over_chunks_are_counted_by_documents(alike):
+    values = np.repeat(np.random.default_rng(4).normal(size=40), 3)[:, None]  # three equal chunks a document
+    some = dataclasses.replace(alike, values={**alike.values, "r": values})
+    chunks = dataclasses.replace(some, ids=tuple(f"d{k // 3}#{k % 3}" for k in range(120))).means("r")
+    texts = dataclasses.replace(some, ids=tuple(map(str, range(120)))).means("r")
+    assert (chunks.unit, texts.unit) == ("documents", "texts")
+    assert (chunks.high - chunks.low)[0] == pytest.approx(np.sqrt(3) * (texts.high - texts.low)[0], rel=0.05)
+    few = dataclasses.replace(some, ids=tuple(f"d{k // 6}#{k % 6}" for k in range(120))).means("r")
+    assert few.no_interval == "no interval: 20 documents, 30 are needed"
 
 
 def test_spreads_of_the_size_of_rounding_have_no_ratio():

@@ -181,6 +181,16 @@ def test_quality_over_models(sign):
     assert not any(ours.same for ours in beside)  # eight models are not the twelve of the paper
 
 
+@pytest.mark.parametrize(("models", "around"), [(5, False), (6, True)])
+def test_a_correlation_over_few_models_has_no_interval(models, around):
+    values = np.linspace(0.1, 0.9, models)
+    rows = [{"model": f"m{k}", "socm": v, "concentration_ratio": v % 0.3, "d_mu": -v} for k, v in enumerate(values)]
+    rows += [{"scored": f"m{k}", "aliases": "", "score": v % 0.5} for k, v in enumerate(values)]
+    found = [row for row in quality(rows, {}) if "predictor" in row]
+    assert len(found) == 4
+    assert all((row.get("rho_low") is not None) == around for row in found)
+
+
 # -- length collapse --------------------------------------------------------------------------------------------------
 
 
@@ -429,3 +439,47 @@ def test_every_kind_draws_and_writes(tmp_path, encoder, monkeypatch):
     for margin in ("d_mu", "d_sigma"):  # both histograms count all pairs of the 12 texts
         assert sum(int(row["count"]) for row in rows if row["margin"] == margin) == 12 * 11 // 2
     assert (tmp_path / "out" / "README.md").exists()
+
+
+# -- the unit of intervals --------------------------------------------------------------------------------------------
+
+
+def chunks_of_documents(count=36, each=2):
+    random = np.random.default_rng(7)
+    texts = [" ".join(random.choice(WORDS, size=length)) for length in random.integers(6, 24, size=count * each)]
+    return {"id": [f"d{k // each}#{k % each}" for k in range(count * each)], "text": texts}
+
+
+BY_DOCUMENTS = {
+    "pairs": lambda own: socm.pair_averages(own).rows,
+    "trace bound": lambda own: socm.trace_bound(own).rows,
+    "moments": lambda own: beyond.higher_moments(own).rows,
+    "distances": lambda own: beyond.other_distances(own).rows,
+    "bins": lambda own: length_symptoms.symptoms_by_length(own).rows,
+    "parts": lambda own: length_parts.parts_by_length(own).rows,
+    "low pass": lambda own: proof.low_pass(own).rows,
+    "spectra": lambda own: proof.spectra(own).rows,
+    "depth": lambda own: proof.depth_and_length(own).rows,
+}
+
+
+@pytest.mark.parametrize("name", BY_DOCUMENTS)
+def test_documents_are_the_unit_of_what_is_measured_on_chunks(encoder, name):
+    texts = read_texts(chunks_of_documents(), id_column="id")
+    rows = BY_DOCUMENTS[name](material(encoder, texts))
+    units = {value.interval.unit for row in rows for value in row.values() if getattr(value, "interval", None)}
+    assert units == {"documents"}
+
+
+def test_a_tuned_model_is_compared_by_documents(encoder):
+    texts = read_texts(chunks_of_documents(), id_column="id")
+    first, second = socm.pair_averages(material(encoder, texts)), socm.pair_averages(material(encoder, texts))
+    random = np.random.default_rng(1)
+    moved = random.normal(size=36)  # each document's own change
+    shift = moved[first.arrays["unit"][first.arrays["i"]]] + moved[first.arrays["unit"][first.arrays["j"]]]
+    second.arrays["socm"] = (first.arrays["socm"] + shift).astype(np.float32)
+    name, parent = next((name, parent) for name, parent in socm.PARENTS.items())
+    outcomes = {Cell("socm", parent, "wiki"): first, Cell("socm", name, "wiki"): second}
+    (row,) = socm.tuned_and_backbone([], outcomes)
+    half = (row["tuned_minus_backbone_high"] - row["tuned_minus_backbone_low"]) / 2
+    assert half == pytest.approx(2 * 1.96 * moved.std(ddof=1) / 6, rel=0.3)  # 2/√36 of a mean over documents

@@ -96,7 +96,7 @@ def test_slopes_within_beginnings_of_the_same_texts(encoder):
     slopes = []
     for text in texts:
         course = []
-        for words in (20, 40, 80, 160):
+        for words in (15, 30, 60, 120):
             (batch,) = capture(encoder, [" ".join(text.split()[:words])])
             (own,) = batch.texts()
             course.append(

@@ -110,7 +110,7 @@ def test_corollary_4_bound_is_one_for_equal_constant_vectors(material):
     assert rows
     for row in rows:
         assert 0 <= row["bound"] <= 1
-        assert 0 <= row["holds"].value <= 1
+        assert 0 <= row["holds"] <= 1
 
 
 def test_depth_and_length(material):

@@ -50,7 +50,7 @@ def explanation(match: RuntimeMatch) -> str:
         return by_row.explained
     cause = match.cause or rest
     if cause is not None:
-        return cause.name
+        return f"pooled by {cause.name}" if cause.kind == "pooling" else cause.name
     return "unknown" if by_row is None else by_row.explained
 
 

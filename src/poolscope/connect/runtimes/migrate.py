@@ -21,6 +21,7 @@ from poolscope.evaluation.paired import Attempt, CureTrial, run_trials
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, share_estimate
 from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.streaming import numbered_by_words
 from poolscope.results import Result, origin, provenance
 from poolscope.texts import read_texts
 
@@ -236,5 +237,5 @@ def _answers(
                 f"--old-model, --new-model."
             )
         outcomes.append(judged.outcome([(0, vectors @ table.T)], k=k))
-    units = task.query_units
-    return run_trials([Attempt("new", outcomes[0], outcomes[1])], units.of, unit=units.name, seed=seed)[0]
+    of = numbered_by_words(task.query_units.of, task.queries, seed=seed)
+    return run_trials([Attempt("new", outcomes[0], outcomes[1])], of, unit=task.query_units.name, seed=seed)[0]

@@ -126,18 +126,20 @@ def _print(result: LayersResult, screen: Screen) -> None:
 
     screen.print_in_words(result)
     wide = screen.width >= _WIDE
-    title = "means over texts" + (" ± half the 95% interval" if wide else " (intervals: --json, --figure)")
-    heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
     means = [result.means(name) for name in _SHOWN]
+    around = f" ± half the 95% interval over {means[0].unit}" if wide else " (intervals: --json, --figure)"
+    title = "means over texts" + (f" ({means[0].no_interval})" if means[0].no_interval else around)
+    heads = ("layer", *_SHOWN.values(), *(["SOCM"] if result.socm else []))
     rows = []
     for state, label in enumerate(result.states):
         cells = []
         for curve in means:
             at = state - (len(curve.mean) < len(result.states))  # layer l gives state l
             inside = 0 <= at < len(curve.mean)
-            cells.append(_cell(curve.mean[at], curve.high[at], wide=wide) if inside else "")
+            cells.append(_cell(curve.mean[at], curve.low[at], curve.high[at], wide=wide) if inside else "")
         if result.socm is not None:
-            cells.append(_cell(result.socm[state].mean, result.socm[state].high, wide=wide))
+            pairs = result.socm[state]
+            cells.append(_cell(pairs.mean, pairs.low, pairs.high, wide=wide))
         rows.append((label, *cells))
     screen.print_rows(heads, rows, title=title, title_style="bold")
     for line in _sink_lines(result):
@@ -162,11 +164,12 @@ def _frequency_line(result: LayersResult) -> str:
     )
 
 
-def _cell(mean: float, high: float | None, *, wide: bool) -> str:
+def _cell(mean: float, low: float | None, high: float | None, *, wide: bool) -> str:
     if mean != mean:
         return "–"
-    reach = f" ±{high - mean:.3f}" if wide and high is not None and high == high else ""
-    return f"{digits(mean)}{reach}"
+    if not wide or low is None or high is None or high != high:
+        return digits(mean)
+    return f"{digits(mean)} ±{(high - low) / 2:.3f}"
 
 
 def _theorems(result: LayersResult) -> list[str]:

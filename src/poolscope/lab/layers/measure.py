@@ -41,10 +41,12 @@ from poolscope.metrics.socm.selection import (
 from poolscope.numbers import Array, Index
 from poolscope.numbers.bures.pairs import kept_workers
 from poolscope.numbers.cosines import largest_singular_values
+from poolscope.numbers.intervals import Units, chosen_units
 from poolscope.numbers.moments import CloudMoments, text_moments
 from poolscope.numbers.streaming import shuffled_order
 from poolscope.results import provenance
 from poolscope.texts import Texts, as_texts
+from poolscope.texts.groups import groups_of_ids
 
 # Texts whose pairs are compared in every state, how many of them are compared each with each, and the groups that more
 # are compared in. All pairs of 100 texts cost several passes; those within five groups of 20, a fifth of them, have
@@ -544,7 +546,8 @@ def _joined(parts: Sequence[_Part]) -> _Part:
 
 def _measure(clouds: TokenClouds, groups: Index, state: str, traces: Array, *, sink: bool) -> StateSocm:
     others = without_first(clouds, groups) if sink else None
-    selection, tally = _tallied(clouds, groups)
+    units = chosen_units(len(clouds), groups_of_ids(list(clouds.ids)))
+    selection, tally = _tallied(clouds, groups, units)
     pairs, _ = tally.columns(selection)
     assert pairs is not None  # all were kept
     trace_sum = traces[pairs.i] + traces[pairs.j]
@@ -553,7 +556,7 @@ def _measure(clouds: TokenClouds, groups: Index, state: str, traces: Array, *, s
     return StateSocm(
         state=state,
         pairs=selection.count,
-        estimate=tally.estimate(selection, pairs, positive=True),
+        estimate=tally.estimate(selection, pairs, units, positive=True),
         mean_distance=mean_distance,
         covariance_distance=covariance_distance,
         above_trace=float((traces > 2).mean()),
@@ -564,10 +567,11 @@ def _measure(clouds: TokenClouds, groups: Index, state: str, traces: Array, *, s
     )
 
 
-def _tallied(clouds: TokenClouds, groups: Index) -> tuple[PairSelection, PairTally]:
+def _tallied(clouds: TokenClouds, groups: Index, units: Units | None = None) -> tuple[PairSelection, PairTally]:
     """All pairs inside each group, and their sums; one group gives all pairs."""
     selection = PairsInGroups.of(clouds, groups) if groups.any() else AllPairs(clouds)
-    return selection, tallied(selection, selection.distances(eps=0.0), TallyOptions(SocmFormula(), top=1, keep=True))
+    wanted = TallyOptions(SocmFormula(), top=1, keep=True, units=units)
+    return selection, tallied(selection, selection.distances(eps=0.0), wanted)
 
 
 def without_first(clouds: TokenClouds, groups: Index) -> tuple[TokenClouds, Index] | None:

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from poolscope.errors import InputError, did_you_mean, require
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.intervals import LEVEL, Estimate, chosen_units, mean_estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance
 from poolscope.show.charts import COLOURS, GREY, short_name, style, translucent
+from poolscope.texts.groups import groups_of_ids
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,11 @@ QUANTITIES = {
 
 @dataclass(frozen=True)
 class Means:
-    """Means over texts with a t interval, one entry a layer or state; `texts` is how many have the number.
+    """Means over texts with their intervals, one entry a layer or state; `texts` is how many have the number.
 
     A text whose tokens are one, or all alike but for rounding, has no deviations, so that C and the logarithms are not
-    defined for it. NaN: no text, or no interval for fewer than two.
+    defined for it. NaN: no text, or too few for an interval, and `no_interval` says why. `unit`: what intervals are
+    over.
     """
 
     mean: Array
@@ -72,6 +74,8 @@ class Means:
     high: Array
     texts: Index
     level: float
+    unit: str
+    no_interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -211,19 +215,20 @@ class LayersResult(Result):
         undefined = ~np.isfinite(self["high_frequency"]) | ~np.isfinite(self["C"])
         return np.asarray((self.lengths > 1) & undefined.any(axis=1))
 
-    def means(self, name: str, *, level: float = 0.95) -> Means:
-        """Mean over texts by layer or state, with its t interval: the texts are the draws."""
-        from scipy import stats
-
-        values = self.per_text(name)
+    def means(self, name: str, *, level: float = LEVEL) -> Means:
+        """Mean over texts by layer or state, with its interval over texts, or over documents where the ids tell."""
+        values, units = self.per_text(name), chosen_units(len(self.ids), groups_of_ids(list(self.ids)))
         defined = np.isfinite(values)
-        texts = defined.sum(axis=0)
-        mean = _mean(values, axis=0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            variance = (np.where(defined, values - mean, 0.0) ** 2).sum(axis=0) / (texts - 1)
-            reach = stats.t.ppf((1 + level) / 2, np.maximum(texts - 1, 1)) * np.sqrt(variance / texts)
-        reach = np.where(texts > 1, reach, np.nan)
-        return Means(mean, mean - reach, mean + reach, texts, level)
+        found = [
+            mean_estimate(own[known], units.among(known), level=level)
+            for own, known in zip(values.T, defined.T, strict=True)
+        ]
+        ends = [
+            (np.nan, np.nan) if each.interval is None else (each.interval.low, each.interval.high) for each in found
+        ]
+        low, high = np.array(ends, dtype=np.float64).reshape(-1, 2).T
+        why = next((each.no_interval for each in found if each.no_interval), "")
+        return Means(_mean(values, axis=0), low, high, defined.sum(axis=0), level, units.name, why)
 
     def theorem_1(self) -> list[Theorem1Check]:
         """Theorem 1 by layer; texts without deviations, which have nothing to concentrate, are not counted."""

@@ -20,7 +20,7 @@ from poolscope.evaluation import RetrievalTask, compare_scores
 from poolscope.lab.capture.received import attention_received
 from poolscope.lab.interventions import match_traces, rotate_deviations, scale_each
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
-from poolscope.lab.papers.common import texts_of
+from poolscope.lab.papers.common import texts_of, units_of
 from poolscope.lab.papers.quality import correlations, points, spearman
 from poolscope.lab.transport import exact_wasserstein, surrogate_factor
 from poolscope.metrics.socm.measure import socm
@@ -49,6 +49,13 @@ def _drawn(material: Material, count: int) -> list[tuple[int, int]]:
     i, j = np.triu_indices(count, 1)
     chosen = np.random.default_rng(material.seed).permutation(len(i))[:_PAIRS]
     return [(int(i[k]), int(j[k])) for k in chosen]
+
+
+def _over_pairs(material: Material, pairs: Sequence[tuple[int, int]], values: Array) -> Estimate:
+    """The mean over drawn pairs, which are not independent where they share a text or its document."""
+    units = units_of(material)
+    i, j = (units.of[np.array(side, dtype=np.int64)] for side in zip(*pairs, strict=True))
+    return pair_estimate(values, i, j, unit=units.name)
 
 
 # -- other distances of covariances -------------------------------------------------------------------------------
@@ -84,7 +91,8 @@ def other_distances(material: Material) -> Outcome:
     """Do conclusions hang on Bures? Other distances of the same covariances, and the order of the pairs by each."""
     clouds = _clouds(material)
     values: dict[str, list[float]] = {}
-    for i, j in _drawn(material, len(clouds)):
+    pairs = _drawn(material, len(clouds))
+    for i, j in pairs:
         (u, F), (v, G) = unit_mean_factor(clouds[i]), unit_mean_factor(clouds[j])
         values.setdefault("d_mu", []).append(float((u - v) @ (u - v)) / 4)
         for name, distance in covariance_distances(F, G).items():
@@ -95,7 +103,7 @@ def other_distances(material: Material) -> Outcome:
         [
             {
                 "distance": name,
-                "mean": mean_estimate(own),
+                "mean": _over_pairs(material, pairs, own),
                 "order_as_bures": spearman(own, columns["bures"]),
                 "collapse_order_as_bures": spearman(near * own, near * columns["bures"]),
             }
@@ -117,13 +125,18 @@ def axis_moments(factor: Array) -> tuple[float, float]:
 
 def higher_moments(material: Material) -> Outcome:
     """Third and fourth moments of the tokens, beside lists at random with the same mean and covariance."""
-    clouds = _clouds(material)
+    clouds, units = _clouds(material), units_of(material)
     factors = {k: unit_mean_factor(clouds[k])[1] for k in range(len(clouds)) if len(clouds[k]) > _AXES + 1}
     fresh = {k: surrogate_factor(F, np.random.default_rng([material.seed, k])) for k, F in factors.items()}
     real, chance = (np.array([axis_moments(F) for F in own.values()]) for own in (factors, fresh))
+    units = units.among(np.array(list(factors), dtype=np.int64))
     return Outcome(
         [
-            {"moment": name, "value": mean_estimate(real[:, k]), "same_covariance": mean_estimate(chance[:, k])}
+            {
+                "moment": name,
+                "value": mean_estimate(real[:, k], units),
+                "same_covariance": mean_estimate(chance[:, k], units),
+            }
             for k, name in enumerate(("third, |skewness|", "fourth, excess kurtosis"))
         ]
     )
@@ -151,11 +164,10 @@ def weighted_poolings(material: Material) -> Outcome:
     for name, weights in ways.items():
         scored = [socm_pair(clouds[i], clouds[j], x_weights=weights(i), y_weights=weights(j)) for i, j in pairs]
         values = np.array([each.socm for each in scored])
-        i, j = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
         rows.append(
             {
                 "pooling": name,
-                "socm": pair_estimate(values, i, j),
+                "socm": _over_pairs(material, pairs, values),
                 "d_mu": float(np.mean([each.mean_distance for each in scored])),
                 "d_sigma": float(np.mean([each.covariance_distance for each in scored])),
             }
@@ -172,13 +184,12 @@ def _other_vectors(material: Material, clouds: TokenClouds, pairs: Sequence[tupl
         "attention": lambda k: np.average(clouds[k], axis=0, weights=received[k]),
     }
     covariances = np.array([socm_pair(clouds[i], clouds[j]).covariance_distance for i, j in pairs])
-    left, right = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
     rows: list[Row] = []
     for name, vector in ways.items():
         units = {k: np.asarray(vector(k), dtype=np.float64) for pair in pairs for k in pair}
         units = {k: own / max(float(np.linalg.norm(own)), 1e-300) for k, own in units.items()}
         apart = np.array([((units[i] - units[j]) ** 2).sum() / 4 for i, j in pairs])
-        value = pair_estimate((1 - apart) * covariances, left, right)
+        value = _over_pairs(material, pairs, (1 - apart) * covariances)
         rows.append({"pooling": name, "socm": value, "d_mu": float(apart.mean()), "d_sigma": float(covariances.mean())})
     return rows
 
@@ -187,7 +198,8 @@ def exact_and_gaussian(material: Material) -> Outcome:
     """The exact transport distance by a linear programme beside that of Gaussians: seconds a pair, and both values."""
     clouds = _clouds(material)
     rows: list[Row] = []
-    for i, j in _drawn(material, len(clouds))[:_COSTLY]:
+    pairs = _drawn(material, len(clouds))[:_COSTLY]
+    for i, j in pairs:
         began = time.perf_counter()
         gaussian = socm_pair(clouds[i], clouds[j]).squared_wasserstein
         between = time.perf_counter()
@@ -197,7 +209,8 @@ def exact_and_gaussian(material: Material) -> Outcome:
         rows.append({"tokens": tokens, "gaussian": gaussian, "exact": exact, **seconds})
     slower = np.array([row["exact_seconds"] / row["gaussian_seconds"] for row in rows])
     shares = np.array([row["gaussian"] / max(row["exact"], 1e-300) for row in rows])
-    return Outcome([*rows, {"times_as_long": mean_estimate(slower), "gaussian_share": mean_estimate(shares)}])
+    means = {"times_as_long": slower, "gaussian_share": shares}
+    return Outcome([*rows, {name: _over_pairs(material, pairs, own) for name, own in means.items()}])
 
 
 # -- controls -----------------------------------------------------------------------------------------------------
@@ -209,6 +222,7 @@ def controls(material: Material) -> Outcome:
     Beside them stands what other higher moments do to the exact transport distance.
     """
     texts, clouds = texts_of(material), _clouds(material)
+    documents = units_of(material).of.tolist()
     random = np.random.default_rng(material.seed)
     factors = np.exp(random.normal(size=len(clouds)) * 0.5)
     shuffled = [" ".join(random.permutation(text.split())) for text in texts.texts]
@@ -219,7 +233,8 @@ def controls(material: Material) -> Outcome:
         "directions at random": rotate_deviations(clouds, seed=material.seed),
         "words shuffled": material.model().encode(shuffled)[-1],
     }
-    rows: list[Row] = [{"control": name, "socm": socm(own).estimate} for name, own in variants.items()]
+    scored = {name: socm(own, groups=documents).estimate for name, own in variants.items()}
+    rows: list[Row] = [{"control": name, "socm": value} for name, value in scored.items()]
     pairs = _drawn(material, len(clouds))[:30]
     scaled = {k: unit_mean_factor(clouds[k]) for pair in pairs for k in pair}
     exact, other = [], []
@@ -230,8 +245,9 @@ def controls(material: Material) -> Outcome:
             for k, (mean, F) in ((k, scaled[k]) for k in (i, j))
         ]
         other.append(exact_wasserstein(*made))
-    moved = {"transport": mean_estimate(np.array(exact)), "transport_after": mean_estimate(np.array(other))}
-    rows.append({"control": "other higher moments", **moved})
+    moved = {"transport": np.array(exact), "transport_after": np.array(other)}
+    estimates = {name: _over_pairs(material, pairs, own) for name, own in moved.items()}
+    rows.append({"control": "other higher moments", **estimates})
     together = {_column(row["control"]): row["socm"].value for row in rows if "socm" in row}
     return Outcome([*rows, together])
 
@@ -261,11 +277,9 @@ def search_by_surrogates(material: Material) -> Outcome:
     for name, own in sides.items():
         units = [unit_rows(MeanPooling().transform(each), "vectors") for each in (queries, own)]
         tables[f"mean, {name}"] = units[0] @ units[1].T
-    scores = {
-        name: task.evaluation(rank_scores(table, task.relevant, k=task.k)).scores for name, table in tables.items()
-    }
+    scores = {name: task.evaluation(rank_scores(table, task.relevant, k=task.k)) for name, table in tables.items()}
     change = compare_scores(scores["real"], scores["same mean and covariance"])
-    rows: list[Row] = [{"tokens": name, "ndcg": mean_estimate(own, each="queries")} for name, own in scores.items()]
+    rows: list[Row] = [{"tokens": name, "ndcg": own.score} for name, own in scores.items()]
     return Outcome([*rows, {"change": Estimate(change.mean, change.interval), "queries": task.units}])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from poolscope.errors import InputError
 from poolscope.evaluation import Task
@@ -11,8 +10,9 @@ from poolscope.lab.layers.measure import layers
 from poolscope.lab.layers.result import QUANTITIES
 from poolscope.lab.papers.cell import Material, Outcome, Row
 from poolscope.numbers import Array
-from poolscope.numbers.intervals import LEVEL, Estimate, Interval
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, regression_slopes
 from poolscope.texts import Pairs, Texts, read_texts
+from poolscope.texts.groups import groups_of_ids
 
 _BY_LAYER = (
     "lambda",
@@ -34,7 +34,10 @@ def texts_of(material: Material) -> Texts:
     if isinstance(data, Pairs):
         return data.documents
     if isinstance(data, Task):
-        return read_texts(list(dict.fromkeys(data.sides[-1].texts)))
+        texts = dict(zip(data.sides[-1].texts, getattr(data, "groups", None) or (), strict=False))
+        texts = texts or dict.fromkeys(data.sides[-1].texts, "text")
+        ids = [f"{document}#{number}" for number, document in enumerate(texts.values())]
+        return read_texts({"id": ids, "text": list(texts)}, id_column="id")
     raise InputError("this measurement needs texts, and its part names no data. Name a data set in the part.")
 
 
@@ -49,7 +52,7 @@ def layer_means(material: Material) -> Outcome:
     Means over texts with their intervals; layer 0 is the embedding output.
     """
     texts = texts_of(material)
-    result = layers(material.model(), texts.texts, socm_texts=0, seed=material.seed)
+    result = layers(material.model(), texts.texts, ids=texts.ids, socm_texts=0, seed=material.seed)
     rows: list[Row] = [{"layer": layer} for layer in range(result.layers + 1)]
     for quantity in _BY_LAYER:
         means = result.means(quantity)
@@ -59,18 +62,20 @@ def layer_means(material: Material) -> Outcome:
     return Outcome([{**row, "texts": len(texts)} for row in rows])
 
 
-def slope_of(x: Array, y: Array) -> Estimate:
-    """The slope of y over x with its interval, from texts drawn again."""
+def units_of(material: Material) -> Units:
+    """The unit of every interval over `texts_of`: the document of each text, where the ids tell it."""
+    texts = texts_of(material)
+    return chosen_units(len(texts), groups_of_ids(texts.ids))
+
+
+def slope_of(x: Array, y: Array, units: Units | None = None) -> Estimate:
+    """The slope of y over x, with its interval over units; without them every value is one.
+
+    >>> x = np.arange(12.0)
+    >>> slope_of(x, 2 * x + 1).value
+    2.0
+    """
     if np.ptp(x) == 0:
         return Estimate(None, no_interval="all texts have one length")
-
-    def slope(rows: NDArray[np.int64]) -> Array:
-        left = x[rows] - x[rows].mean(axis=-1, keepdims=True)
-        square = (left**2).sum(axis=-1)
-        return np.asarray((left * y[rows]).sum(axis=-1) / np.where(square > 0, square, np.nan))
-
-    draws = slope(np.random.default_rng(0).integers(0, len(x), size=(2_000, len(x))))
-    low, high = np.nanquantile(draws, [0.025, 0.975])
-    return Estimate(
-        float(slope(np.arange(len(x)))), Interval(float(low), float(high), LEVEL, "texts", "bootstrap", "texts")
-    )
+    (slope,), _ = regression_slopes(y, x[:, None], units)
+    return slope.scaled(1 / float(x.std()))

@@ -197,10 +197,10 @@ def learned_temperature(material: Material) -> Outcome:
         seed=material.seed,
     )
     learned = course[-1][0]
-    scores = {tau: prove.score(*_sides(model, prove, tau)).scores for tau in (1.0, learned)}
+    scores = {tau: prove.score(*_sides(model, prove, tau)) for tau in (1.0, learned)}
     change = compare_scores(scores[1.0], scores[learned])
     rows: list[Row] = [{"step": step, "tau": tau, "loss": loss} for step, (tau, loss) in enumerate(course)]
-    summary = {"learned": learned, "before": mean_estimate(scores[1.0], each="queries")}
+    summary = {"learned": learned, "before": scores[1.0].score}
     return Outcome([*rows, {**summary, "change": Estimate(change.mean, change.interval), "queries": prove.units}])
 
 

@@ -17,7 +17,7 @@ from poolscope.evaluation import ClassificationTask, SimilarityTask
 from poolscope.lab.capture.model import TextLayer, capture
 from poolscope.lab.capture.norms import POST, norm_layout
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
-from poolscope.lab.papers.common import slope_of, texts_of
+from poolscope.lab.papers.common import slope_of, texts_of, units_of
 from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.mechanism import measure_texts
@@ -29,7 +29,7 @@ from poolscope.repairs.repair_file import Repair
 Array = NDArray[np.float64]
 PARENTS = {model.name: model.parent for model in (*LENGTH_BACKBONES, *LENGTH_MODELS) if model.parent is not None}
 _TEXTS = 64  # texts that are captured
-_CUTS, _CUT_TEXTS = (20, 40, 80, 160), 12  # words of the beginnings of as many texts
+_CUTS, _CUT_TEXTS = (15, 30, 60, 120), 40  # words of the beginnings of as many texts
 PARTS = ("attention", "residual", "norms", "feed-forward")
 
 
@@ -95,21 +95,28 @@ def parts_by_length(material: Material) -> Outcome:
     length. `slope` is the change with twice as many tokens, by least squares over texts. The feed-forward part comes
     with the sum that adds it; norms are those on the main path, which a pre-norm model has none of.
     """
-    _, counted, changes = _part_changes(material.model(), texts_of(material).texts[:_TEXTS])
+    places, counted, changes = _part_changes(material.model(), texts_of(material).texts[:_TEXTS])
+    units = units_of(material).among(places)
     bins = length_bins(counted, min_texts=8)
     rows: list[Row] = []
     for name, change in zip(PARTS, changes.T, strict=True):
         for number, label in enumerate(bins.labels):
             member = bins.of == number
             where = {"part": name, "bin": label, "mean_length": float(counted[member].mean())}
-            rows.append({**where, "change": mean_estimate(change[member])})
-        rows.append({"part": name, "slope": slope_of(np.log2(counted), change), "mean": mean_estimate(change)})
+            rows.append({**where, "change": mean_estimate(change[member], units.among(member))})
+        slope = slope_of(np.log2(counted), change, units)
+        rows.append({"part": name, "slope": slope, "mean": mean_estimate(change, units)})
     return Outcome(rows)
 
 
 def parts_of_cut_texts(material: Material) -> Outcome:
     """The same for beginnings of the same texts, so that nothing but the length differs; `slope` within each text."""
-    texts = [text for text in texts_of(material).texts if len(text.split()) >= _CUTS[-1]][:_CUT_TEXTS]
+    long = {
+        document: text  # one of each document, so that the texts are independent draws
+        for document, text in zip(units_of(material).of.tolist(), texts_of(material).texts, strict=True)
+        if len(text.split()) >= _CUTS[-1]
+    }
+    texts = list(long.values())[:_CUT_TEXTS]
     if not texts:
         raise InputError(f"this measurement needs texts of {_CUTS[-1]} words or more. Name longer texts.")
     cuts = [_part_changes(material.model(), [" ".join(text.split()[:words]) for text in texts]) for words in _CUTS]

@@ -13,7 +13,7 @@ from poolscope.errors import InputError
 from poolscope.evaluation import ClassificationTask
 from poolscope.lab.capture.model import capture
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
-from poolscope.lab.papers.common import tau_of, texts_of
+from poolscope.lab.papers.common import tau_of, texts_of, units_of
 from poolscope.lab.papers.quality import spearman
 from poolscope.metrics.length.bins import labels_by_length, length_bins
 from poolscope.metrics.length.mechanism import MeasuredTexts, length_mechanism, measure_texts
@@ -42,12 +42,14 @@ def symptoms_by_length(material: Material) -> Outcome:
     texts = texts_of(material).texts
     with tempscale(material.model(), tau_of(material)):
         measured = measure_texts(material.model(), texts)
-    edges = _edges(material)
+    edges, units = _edges(material), units_of(material)
     if edges is not None:
-        measured = measured.take(_within(measured.lengths, edges))
+        inside = _within(measured.lengths, edges)
+        measured, units = measured.take(inside), units.among(inside)
+    groups = units.of.tolist() if units.name == "documents" else None
     bins = length_bins(measured.lengths).edges if edges is None else edges
-    profile = length_profile(measured.vectors, measured.lengths, bins=bins)
-    mechanism = length_mechanism(measured, profile)
+    profile = length_profile(measured.vectors, measured.lengths, groups=groups, bins=bins)
+    mechanism = length_mechanism(measured, profile, groups)
     rows = [{**left, **right} for left, right in zip(profile.rows(), mechanism.rows(), strict=True)]
     return Outcome([*rows, {"slope": profile.slope, "words_slope": mechanism.words_slope}], notes=profile.notes)
 

@@ -14,7 +14,7 @@ from poolscope.evaluation import ClassificationTask, RetrievalTask, SimilarityTa
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
 from poolscope.lab.papers.common import tau_of, texts_of
 from poolscope.lab.papers.data_sets import DATA_SETS, TYPES
-from poolscope.numbers.intervals import Estimate, mean_estimate
+from poolscope.numbers.intervals import Estimate, Units, mean_estimate
 from poolscope.numbers.ranking import rank_documents, unit_rows
 from poolscope.repairs import PUBLISHED_GRID
 from poolscope.repairs.repair_file import Repair
@@ -46,6 +46,7 @@ def ranks_of_long(material: Material) -> Outcome:
     ranking = rank_documents(queries, documents, task.relevant)
     lengths = np.array([len(text) for text in task.documents])
     own = lengths[ranking.document]
+    units = Units(task.query_units.name, task.query_units.of[ranking.query])
     sets = {
         "longest fifth": own >= np.quantile(lengths, 0.8),
         "longest tenth": own >= np.quantile(own, 0.9),
@@ -55,7 +56,7 @@ def ranks_of_long(material: Material) -> Outcome:
     rows: list[Row] = []
     for name, member in sets.items():
         ranks = ranking.rank[member]
-        rows.append({"group": name, "judgements": len(ranks), "rank": mean_estimate(ranks)})
+        rows.append({"group": name, "judgements": len(ranks), "rank": mean_estimate(ranks, units.among(member))})
         counts = np.histogram(ranks, bins=edges)[0].tolist()
         rows += [{"group": name, "place": f"{round(edges[k])}", "count": count} for k, count in enumerate(counts)]
     return Outcome(rows)
@@ -91,7 +92,8 @@ def queries_by_length(material: Material) -> Outcome:
         scores = task.score(*_encoded(material.model(), task, tau)).scores
         for name, member in (("long queries", long), ("short queries", ~long)):
             if member.any():
-                rows.append({"tau": tau, "queries": name, "ndcg": mean_estimate(scores[member], each="queries")})
+                ndcg = mean_estimate(scores[member], task.query_units.among(member))
+                rows.append({"tau": tau, "queries": name, "ndcg": ndcg})
     return Outcome(rows)
 
 
@@ -99,19 +101,19 @@ def query_and_document_grid(material: Material) -> Outcome:
     """nDCG@10 for every temperature of queries with every temperature of documents, beside that at τ = 1."""
     task = _search(material)
     sides = {tau: _encoded(material.model(), task, tau) for tau in TAUS}
-    plain = task.score(*sides[1.0]).scores
+    plain = task.score(*sides[1.0])
     rows = []
     for query_tau in TAUS:
         for document_tau in TAUS:
-            scores = task.score(sides[query_tau][0], sides[document_tau][1]).scores
-            change = compare_scores(plain, scores)
+            found = task.score(sides[query_tau][0], sides[document_tau][1])
+            change = compare_scores(plain, found)
             rows.append(
                 {
                     "query_tau": query_tau,
                     "document_tau": document_tau,
-                    "ndcg": float(scores.mean()),
+                    "ndcg": found.value,
                     "change": Estimate(change.mean, change.interval),
-                    "relative": 100 * (float(scores.mean()) / max(float(plain.mean()), 1e-12) - 1),
+                    "relative": 100 * (found.value / max(plain.value, 1e-12) - 1),
                 }
             )
     return Outcome(rows)
@@ -164,7 +166,8 @@ def alignment_and_uniformity(material: Material) -> Outcome:
         apart = 2 - 2 * (documents[member] @ documents[member].T)[i, j]
         if len(squared) and len(apart):
             uniformity = float(np.log(np.exp(-2 * apart).mean()))
-            rows.append({"documents": name, "alignment": mean_estimate(squared), "uniformity": uniformity})
+            units = Units(task.query_units.name, task.query_units.of[of_query[own]])
+            rows.append({"documents": name, "alignment": mean_estimate(squared, units), "uniformity": uniformity})
     return Outcome(rows)
 
 

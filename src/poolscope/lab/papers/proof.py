@@ -20,10 +20,10 @@ from poolscope.lab.capture.keys import queries_and_keys
 from poolscope.lab.capture.model import capture
 from poolscope.lab.layers.measure import layers
 from poolscope.lab.papers.cell import Kind, Material, Outcome, Row
-from poolscope.lab.papers.common import slope_of, texts_of
+from poolscope.lab.papers.common import slope_of, texts_of, units_of
 from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.mechanism import measure_texts
-from poolscope.numbers.intervals import mean_estimate, share_estimate
+from poolscope.numbers.intervals import Units, mean_estimate
 from poolscope.numbers.ranking import unit_rows
 
 Array = NDArray[np.float64]
@@ -35,13 +35,17 @@ _ROUNDING = 1e-5
 LINKS = ("Eq 17", "Eq 18", "Eq 19–20", "Eq 21–22")
 
 
-def _attention(material: Material) -> list[Array]:
-    """The attention of the last layer (heads × n × n) of every text with two tokens or more."""
+def _attention(material: Material) -> tuple[list[Array], Units]:
+    """The attention of the last layer (heads × n × n) of every text with two tokens or more, and the units of these."""
     texts = texts_of(material).texts[:_TEXTS]
-    matrices = []
+    matrices, places = [], []
     for batch in capture(material.model(), texts, layers=[-1]):
-        matrices += [np.asarray(text.layers[0].A, dtype=np.float64) for text in batch.texts()]
-    return [A / A.sum(axis=2, keepdims=True) for A in matrices if A.shape[-1] > 1]  # rows of float32 sum to 1 roughly
+        for text in batch.texts():
+            A = np.asarray(text.layers[0].A, dtype=np.float64)
+            if A.shape[-1] > 1:
+                matrices.append(A / A.sum(axis=2, keepdims=True))  # rows of float32 sum to 1 roughly
+                places.append(text.position)
+    return matrices, units_of(material).among(np.array(places, dtype=np.int64))
 
 
 def repeated(A: Array, z: Array) -> Array:
@@ -72,21 +76,22 @@ def low_pass(material: Material) -> Outcome:
     """Lemma 1: ‖HC‖/‖DC‖ of Aᵗz for random z, by t; and the second eigenvalue of A, which is its rate in the end."""
     random = np.random.default_rng(material.seed)
     ratios, second, sigma, rates = [], [], [], []
-    for A in _attention(material):
+    matrices, units = _attention(material)
+    for A in matrices:
         course = repeated(A, random.standard_normal((A.shape[-1],)))
         ratios.append(course)
         rates.append([rate(own) for own in course])
         second.append(np.sort(np.abs(np.linalg.eigvals(A)), axis=1)[:, -2])
         sigma.append(np.linalg.norm(A - A.mean(axis=1, keepdims=True), ord=2, axis=(1, 2)))
     by_text = np.array([course.mean(axis=0) for course in ratios])
-    rows: list[Row] = [{"t": t, "log_ratio": mean_estimate(by_text[:, t])} for t in range(_TIMES + 1)]
+    rows: list[Row] = [{"t": t, "log_ratio": mean_estimate(by_text[:, t], units)} for t in range(_TIMES + 1)]
     eigen = np.concatenate(second)
     rows.append(
         {
-            "second_eigenvalue": mean_estimate(np.array([each.mean() for each in second])),
-            "log_rate": mean_estimate(np.array([np.mean(each) for each in rates])),
+            "second_eigenvalue": mean_estimate(np.array([each.mean() for each in second]), units),
+            "log_rate": mean_estimate(np.array([np.mean(each) for each in rates]), units),
             "log_second_eigenvalue": float(np.log(np.maximum(eigen, 1e-300)).mean()),
-            "sigma_a": mean_estimate(np.array([each.mean() for each in sigma])),
+            "sigma_a": mean_estimate(np.array([each.mean() for each in sigma]), units),
             "share_low_pass": float((eigen < 1 - 1e-9).mean()),
             "texts": len(ratios),
         }
@@ -116,7 +121,7 @@ def chain(A: Array, random: np.random.Generator) -> dict[str, Array]:
 def theorem_3(material: Material) -> Outcome:
     """Each link of the chain: for how many texts and heads it holds, its slack, and which link breaks first."""
     random = np.random.default_rng(material.seed)
-    parts = [(A.shape[-1], chain(A, random)) for A in _attention(material)]
+    parts = [(A.shape[-1], chain(A, random)) for A in _attention(material)[0]]
     values = {name: np.concatenate([part[name] for _, part in parts]) for name in parts[0][1]}
     sides = [
         (values["sigma_a"], values["spectral"]),
@@ -174,7 +179,9 @@ def _assumptions(material: Material) -> list[Row]:
                 numbers.setdefault(name, []).append(float(value))
     except ModelError as error:
         return [{"assumption": "not seen", "why": str(error)}]
-    return [{"assumption": name, "value": mean_estimate(np.array(values))} for name, values in numbers.items()]
+    units = units_of(material)
+    units = units.among(np.arange(min(len(units.of), _TEXTS)))
+    return [{"assumption": name, "value": mean_estimate(np.array(values), units)} for name, values in numbers.items()]
 
 
 def causal_bounds(n: int, variance: Array) -> tuple[float, Array]:
@@ -198,7 +205,8 @@ def causal_bounds(n: int, variance: Array) -> tuple[float, Array]:
 def causal_attention(material: Material) -> Outcome:
     """σₐ of causal attention beside the bound that is derived for it, and whether it falls with the length."""
     lengths, sigma, bounds, even = [], [], [], []
-    for A in _attention(material):
+    matrices, units = _attention(material)
+    for A in matrices:
         if np.triu(A, 1).any():
             raise InputError(
                 f"{material.model().card.name}: its tokens see later ones, and this bound is for causal attention. "
@@ -216,8 +224,8 @@ def causal_attention(material: Material) -> Outcome:
         for n, own, high, low in zip(lengths, sigma, bounds, even, strict=True)
     ]
     holds = np.array([(own <= high * (1 + _ROUNDING)).mean() for own, high in zip(sigma, bounds, strict=True)])
-    slope = slope_of(np.log2(counted), np.array([own.mean() for own in sigma]))
-    return Outcome([*rows, {"holds": mean_estimate(holds), "slope": slope, "texts": len(rows)}])
+    slope = slope_of(np.log2(counted), np.array([own.mean() for own in sigma]), units)
+    return Outcome([*rows, {"holds": mean_estimate(holds, units), "slope": slope, "texts": len(rows)}])
 
 
 def corollary_4(material: Material) -> Outcome:
@@ -245,7 +253,7 @@ def corollary_4(material: Material) -> Outcome:
                     "mean_length": float(measured.lengths[member].mean()),
                     "cosine": float(cosines[pairs].mean()),
                     "bound": float(bound[pairs].mean()),
-                    "holds": share_estimate((cosines[pairs] >= bound[pairs] - _ROUNDING).astype(np.float64)),
+                    "holds": float((cosines[pairs] >= bound[pairs] - _ROUNDING).mean()),
                     "constant_share": float((constant[member] ** 2).mean()),
                 }
             )
@@ -255,11 +263,13 @@ def corollary_4(material: Material) -> Outcome:
 def spectra(material: Material) -> Outcome:
     """The energy of the tokens by layer and frequency along the text: the mean alone, and three bands beyond it."""
     shares: dict[tuple[int, str], list[float]] = {}
+    places: list[int] = []
     for batch in capture(material.model(), texts_of(material).texts[:_TEXTS]):
         for text in batch.texts():
             states = [text.layers[0].H, *(layer.X for layer in text.layers)]
             if len(states[0]) < 4:
                 continue
+            places.append(text.position)
             for depth, X in enumerate(states):
                 power = (np.abs(np.fft.fft(np.asarray(X, dtype=np.float64), axis=0)) ** 2).sum(axis=1)
                 frequency = np.abs(np.fft.fftfreq(len(X)))
@@ -267,25 +277,29 @@ def spectra(material: Material) -> Outcome:
                 edges |= {"middle": (frequency > 1 / 6) & (frequency <= 1 / 3), "high": frequency > 1 / 3}
                 for band, member in edges.items():
                     shares.setdefault((depth, band), []).append(float(power[member].sum() / max(power.sum(), 1e-300)))
+    units = units_of(material).among(np.array(places, dtype=np.int64))
     return Outcome(
-        [{"layer": depth, "band": band, "share": mean_estimate(np.array(own))} for (depth, band), own in shares.items()]
+        [
+            {"layer": depth, "band": band, "share": mean_estimate(np.array(own), units)}
+            for (depth, band), own in shares.items()
+        ]
     )
 
 
 def depth_and_length(material: Material) -> Outcome:
     """Over-smoothing by depth and by length in one view: concentration ratio and cosine by layer and length bin."""
-    texts = texts_of(material).texts
-    result = layers(material.model(), texts, socm_texts=0, seed=material.seed)
+    texts, units = texts_of(material), units_of(material)
+    result = layers(material.model(), texts.texts, ids=texts.ids, socm_texts=0, seed=material.seed)
     bins = length_bins(result.lengths)
     rows: list[Row] = []
     for name in ("concentration_ratio", "cosine"):
         values = result.per_text(name)
         for number, label in enumerate(bins.labels):
             for layer in range(values.shape[1]):
-                own = values[bins.of == number, layer]
-                own = own[np.isfinite(own)]
-                if len(own):
-                    rows.append({"quantity": name, "bin": label, "layer": layer, "value": mean_estimate(own)})
+                member = np.flatnonzero((bins.of == number) & np.isfinite(values[:, layer]))
+                if len(member):
+                    value = mean_estimate(values[member, layer], units.among(member))
+                    rows.append({"quantity": name, "bin": label, "layer": layer, "value": value})
     return Outcome(rows)
 
 

@@ -14,6 +14,7 @@ from poolscope.lab.correlate.model_records import ModelRecords
 from poolscope.lab.papers.cell import Cell, Material, Ours, Outcome, Row, row_estimate
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.numbers.intervals import LEVEL, Estimate, Interval
+from poolscope.numbers.items import MIN_ITEMS
 from poolscope.results import cells
 
 PREDICTORS = ("socm", "concentration_ratio", "d_mu")
@@ -51,6 +52,8 @@ def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
     score = np.array([point["quality"] for point in found])
     values = {name: np.array([point[name] for point in found]) for name in predictors}
     draws = np.random.default_rng(0).integers(0, len(found), size=(_DRAWS, len(found)))
+    if len(found) < MIN_ITEMS:  # resamples of so few repeat the same orders
+        draws = draws[:0]
     drawn = {name: np.array([spearman(own[draw], score[draw]) for draw in draws]) for name, own in values.items()}
     rho = {name: spearman(own, score) for name, own in values.items()}
     rows: list[Row] = [
@@ -114,6 +117,8 @@ def spearman(x: NDArray[Any], y: NDArray[Any]) -> float:
 
 
 def _estimate(value: float, draws: NDArray[Any]) -> Estimate:
+    if not len(draws):
+        return Estimate(value, no_interval=f"no interval of fewer than {MIN_ITEMS} models")
     low, high = np.quantile(draws[np.isfinite(draws)], [0.025, 0.975])
     return Estimate(value, Interval(float(low), float(high), LEVEL, "the population of models", "bootstrap", "models"))
 

@@ -82,6 +82,10 @@ class PaperRun(Result):
         raise InputError(f"every figure and table has its own drawing, below {self.output}.")
 
 
+# Raised when a kind gives other numbers than before, so that cells of earlier versions are measured again.
+_MEASURED = 2
+
+
 @dataclass
 class Runner:
     """A paper on its way into a folder."""
@@ -209,6 +213,7 @@ class Runner:
     def _identity(self, cell: Cell) -> Row:
         """Everything that the numbers of a cell depend on."""
         identity = {
+            "measured": _MEASURED,
             "kind": cell.kind,
             "setting": dict(cell.setting),
             "sources": [[found.name, *_fingerprint(found.source)] for found in self._sources(cell).values()],

@@ -24,7 +24,7 @@ from poolscope.lab.papers.cell import (
     Row,
     printed_number,
 )
-from poolscope.lab.papers.common import layer_means, texts_of
+from poolscope.lab.papers.common import layer_means, texts_of, units_of
 from poolscope.lab.papers.data_sets import DATA_SETS, TYPES
 from poolscope.lab.papers.length_tasks import SETS
 from poolscope.lab.papers.models import SOCM_MODELS
@@ -35,6 +35,7 @@ from poolscope.metrics.socm.pair import SocmFormula
 from poolscope.metrics.socm.plane import MARGINS, Margin, Plane, plane_figure
 from poolscope.numbers.intervals import (
     Estimate,
+    chosen_units,
     mean_estimate,
     pair_estimate,
     share_estimate,
@@ -75,6 +76,7 @@ def pair_averages(material: Material) -> Outcome:
     exact = socm(*sides, pairs=chosen)
     compatible = socm(*sides, pairs=chosen, eps=EPS)
     traces = np.concatenate([text_moments(side).traces for side in sides])
+    units = units_of(material) if len(sides) == 1 else chosen_units(len(traces))
     by_trace = socm(*sides, pairs=chosen, scale="trace")
     pairs = exact.pairs
     row: Row = {
@@ -84,14 +86,14 @@ def pair_averages(material: Material) -> Outcome:
         "pairs": exact.count,
         "d_mu": exact.mean_distance,
         "d_sigma": exact.covariance_distance,
-        "concentration_ratio": mean_estimate(traces),
+        "concentration_ratio": mean_estimate(traces, units),
         "share_trace_above_2": exact.trace_check.share,
         "texts": len(traces),
         "dimension": sides[0].dimension,
     }
     if pairs is None:
         return Outcome([row], notes=("More pairs than are kept: no scatter and no paired difference.",))
-    both = traces[pairs.i] + traces[pairs.j + (0 if len(sides) == 1 else len(sides[0]))]
+    both = traces[pairs.i] + traces[pairs.j + (len(traces) - len(sides[-1]))]
     row["spread_and_distance"] = spearman(both, pairs.covariance_distance)
     near, wide = pairs.mean_distance <= _NEAR, pairs.covariance_distance > _NEAR
     row |= {
@@ -104,7 +106,8 @@ def pair_averages(material: Material) -> Outcome:
     plane = Plane.of(columns, most=_POINTS)
     arrays: dict[str, NDArray[Any]] = {
         "i": pairs.i.astype(np.int32),
-        "j": pairs.j.astype(np.int32),
+        "j": (pairs.j + (len(traces) - len(sides[-1]))).astype(np.int32),
+        "unit": units.of.astype(np.int32),
         "socm": pairs.socm.astype(np.float32),
         "points": plane.pairs,
         **{f"{name} {part}": getattr(margin, part) for name, margin in plane.margins.items() for part in _PARTS},
@@ -177,16 +180,16 @@ def trace_bound(material: Material) -> Outcome:
         lengths.append(norms.std() / norms.mean())
         closed.append((k, (n - 1) * (1 - c) / (1 + (n - 1) * c)))
     places, formula = np.array([k for k, _ in closed]), np.array([value for _, value in closed])
-    measured = traces[places]
+    measured, units = traces[places], units_of(material).among(places)
     row = {
-        "trace": mean_estimate(measured),
-        "closed_form": mean_estimate(formula),
-        "difference": mean_estimate(measured - formula),
-        "variation_of_token_norms": mean_estimate(np.array(lengths)),
-        "mean_pair_cosine": mean_estimate(np.array(cosines)),
-        "share_cosine_above_a_third": share_estimate((np.array(cosines) >= 1 / 3).astype(np.float64)),
+        "trace": mean_estimate(measured, units),
+        "closed_form": mean_estimate(formula, units),
+        "difference": mean_estimate(measured - formula, units),
+        "variation_of_token_norms": mean_estimate(np.array(lengths), units),
+        "mean_pair_cosine": mean_estimate(np.array(cosines), units),
+        "share_cosine_above_a_third": share_estimate((np.array(cosines) >= 1 / 3).astype(np.float64), units=units),
         **_norm_parameters(material),
-        "share_trace_at_most_2": share_estimate((measured <= 2).astype(np.float64)),
+        "share_trace_at_most_2": share_estimate((measured <= 2).astype(np.float64), units=units),
         "texts": len(places),
     }
     sample = [
@@ -231,7 +234,7 @@ KINDS = {
 
 
 def tuned_and_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
-    """Each tuned model minus its backbone, paired over the same pairs of texts, with an interval over texts."""
+    """Each tuned model minus its backbone, paired over the same pairs, with an interval over texts or documents."""
     by_name = {cell.model: outcome for cell, outcome in outcomes.items() if outcome.arrays}
     changes = []
     for name, parent in PARENTS.items():
@@ -241,8 +244,9 @@ def tuned_and_backbone(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) ->
         if not (np.array_equal(child["i"], backbone["i"]) and np.array_equal(child["j"], backbone["j"])):
             continue
         difference = child["socm"].astype(np.float64) - backbone["socm"]
-        i, j = (child[side].astype(np.int64) for side in ("i", "j"))
-        change = pair_estimate(difference, i, j)
+        units = chosen_units(len(child["unit"]), child["unit"])
+        i, j = (units.of[child[side]] for side in ("i", "j"))
+        change = pair_estimate(difference, i, j, unit=units.name)
         changes.append({"model": name, "backbone": parent, **_flat("tuned_minus_backbone", change)})
     return changes
 

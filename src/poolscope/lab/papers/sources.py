@@ -36,6 +36,7 @@ from poolscope.evaluation.reading import drawn_rows
 from poolscope.lab.correlate.model_records import ModelRecords, read_scores
 from poolscope.lab.papers.models import HUB, Checkpoint
 from poolscope.texts import Pairs, Texts, read_pairs, read_texts
+from poolscope.texts.groups import groups_of_ids
 from poolscope.texts.sources import exists, open_benchmark, open_table
 
 BUILTIN = "builtin:"
@@ -174,7 +175,8 @@ class DataSet:
         if open_benchmark(source) is not None:
             return replace(query_task(source, source, limit=limit, seed=seed), name=self.name)
         pairs = read_pairs(source, limit=limit or self.count, seed=seed)
-        return RetrievalTask(pairs.queries.texts, pairs.documents.texts, pairs.index, name=self.name)
+        groups = groups_of_ids(pairs.documents.ids)
+        return RetrievalTask(pairs.queries.texts, pairs.documents.texts, pairs.index, name=self.name, groups=groups)
 
     def _judged(self, limit: int | None, seed: int) -> RetrievalTask:
         """Corpus, queries and judgements as three tables of the hub, under the names that mteb or LongEmbed use."""

@@ -62,7 +62,7 @@ def _by_unit(rows: Array, of: Index) -> Array:
 
 
 def regression_slopes(
-    values: Array, covariates: Array, units: ArrayLike | None = None, *, each: str = "texts"
+    values: Array, covariates: Array, units: ArrayLike | Units | None = None, *, each: str = "texts"
 ) -> tuple[list[Estimate], float]:
     """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
 
