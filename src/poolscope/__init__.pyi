@@ -52,6 +52,8 @@ from poolscope.lab.tokens.measure import token_statistics as token_statistics
 from poolscope.lab.tokens.result import TokenStatistics as TokenStatistics
 from poolscope.lab.transport import transport as transport
 from poolscope.lab.windows import windows as windows
+from poolscope.lab.writing import context_answers as context_answers
+from poolscope.lab.writing import context_writing as context_writing
 from poolscope.metrics.corpus import corpus_summary as corpus_summary
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report
