@@ -23,7 +23,7 @@ import argparse
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ class Data:
     """Texts for pre-training, (summary, body) pairs for fine-tuning, and what is held out of both."""
 
     texts: list[str]
-    pairs: list[tuple[str, str]]
+    pairs: list[tuple[str, ...]]
     judged: list[tuple[str, str]]
 
 
@@ -244,9 +244,9 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, 
     loss: torch.nn.Module = (GaussianLoss if way.recipe == "gauss" else MultipleNegativesRankingLoss)(model)
     if way.weight:
         loss = SOCMRegularizer(model, loss, weight=way.weight, pairs=64)
-    anchors, positives = zip(*data.pairs, strict=True)
+    sides: list[Any] = list(zip(*data.pairs, strict=True))
     if way.recipe == "simcse":  # dropout alone tells the two sides of a text apart
-        anchors = positives = tuple(data.texts)
+        sides = [tuple(data.texts)] * 2
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder.parent / "runs"),
         max_steps=plan.contrastive_steps,
@@ -266,7 +266,7 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, 
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict({"anchor": list(anchors), "positive": list(positives)}),
+        train_dataset=Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), map(list, sides), strict=False))),
         loss=loss,
         evaluator=evaluator,
     )
@@ -285,9 +285,17 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, 
     ]
 
 
-def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int) -> list[Row]:
+def read_entailments(path: Path) -> list[tuple[str, ...]]:
+    """(Entailed text, premise, contradiction) from a table of SimCSE: nli_for_simcse.csv of its data sets."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return [(row["sent1"], row["sent0"], row["hard_neg"]) for row in csv.DictReader(stream)]
+
+
+def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int, nli: Path | None = None) -> list[Row]:
     """All stages; one row a measurement."""
     data = load_data(plan, seed)
+    if nli is not None:
+        data = replace(data, pairs=read_entailments(nli))
     tokenizer = train_tokenizer(data.texts, plan)
     model = new_model(tokenizer, plan, seed)
     queries, documents = (list(side) for side in zip(*data.judged, strict=True))
@@ -425,6 +433,7 @@ def main(arguments: list[str] | None = None) -> list[Row]:
         "--recipe", nargs="+", choices=("pairs", "simcse", "gauss"), default=["pairs"], help="what is paired"
     )
     parser.add_argument("--pooling", nargs="+", choices=("mean", "learned", "cls", "max"), default=["mean"])
+    parser.add_argument("--nli", type=Path, metavar="CSV", help="fine-tune on these entailments and contradictions")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times, with seeds from --seed on")
     parser.add_argument("--quick", action="store_true", help="a few steps of a smaller model")
     parser.add_argument("--seed", type=int, default=0)
@@ -435,12 +444,18 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     runs = []
     for seed in range(given.seed, given.seed + given.seeds):
         output = given.output if given.seeds == 1 else given.output / f"seed-{seed}"
-        runs.append(run(plan, output=output, ways=ways, seed=seed))
+        runs.append(run(plan, output=output, ways=ways, seed=seed, nli=given.nli))
     rows = runs[0]
     if given.seeds > 1:
         write_table(given.output / "study.csv", study(runs))
     write_table(given.output / "training.csv", rows, ["stage", "step", *COLUMNS])
-    settings = {"plan": vars(plan), "ways": [vars(way) for way in ways], "seed": given.seed, "seeds": given.seeds}
+    settings = {
+        "nli": None if given.nli is None else given.nli.name,
+        "plan": vars(plan),
+        "ways": [vars(way) for way in ways],
+        "seed": given.seed,
+        "seeds": given.seeds,
+    }
     write_json(given.output / "training.json", {"settings": settings, "rows": rows})
     save_figure(training_figure(rows), given.output / "training.html")
     print(f"written: {given.output}/training.csv, training.json, training.html")

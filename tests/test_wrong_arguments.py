@@ -160,6 +160,7 @@ LEAST = {
     "length_report": {"model": bag_of_words, "texts": WORDS},
     "make_engine": {},
     "measure_with": {"engine": "local", "metric": "corpus", "folder": "nowhere"},
+    "modalities": {"model": bag_of_words, "texts": WORDS, "images": []},
     "norm_ablation": {"model": bag_of_words, "texts": WORDS},
     "norm_layout": {"model": bag_of_words},
     "open_clouds": {"path": "nowhere"},

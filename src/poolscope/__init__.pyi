@@ -46,6 +46,7 @@ from poolscope.lab.interventions import intervene as intervene
 from poolscope.lab.layers.measure import layers as layers
 from poolscope.lab.layers.result import LayersResult as LayersResult
 from poolscope.lab.likelihood import context_likelihood as context_likelihood
+from poolscope.lab.modalities import modalities as modalities
 from poolscope.lab.norm_ablation import norm_ablation as norm_ablation
 from poolscope.lab.papers.catalogue import paper as paper
 from poolscope.lab.tokens.measure import token_statistics as token_statistics

@@ -133,3 +133,8 @@ def test_gaussians_are_trained_and_measured(other_heads):
     assert -1 <= last["variance_and_trace"] <= 1
     assert 0 < last["ndcg"] <= 1
     assert (folder / "gauss-mean" / "1_GaussianHead").is_dir()
+
+
+def test_entailments_and_contradictions_are_read_as_their_authors_wrote_them(example, tmp_path):
+    (tmp_path / "nli.csv").write_text('sent0,sent1,hard_neg\n"a dog runs, fast",a dog moves,no dog runs\n')
+    assert example.read_entailments(tmp_path / "nli.csv") == [("a dog moves", "a dog runs, fast", "no dog runs")]

@@ -111,3 +111,18 @@ def test_the_loss_falls_and_the_second_text_comes_to_lie_within_the_first(backbo
     assert course[-1] < 0.5 * course[0]
     first, second = (torch.from_numpy(model.encode(side)) for side in (short, long))
     assert (gaussian_similarity(second, first).diagonal() > gaussian_similarity(first, second).diagonal()).all()
+
+
+def test_a_contradiction_is_kept_out_of_the_first_text():
+    """The loss by hand: for each text its own among all of the batch, the reverse, and every contradiction."""
+    torch.manual_seed(1)
+    first, second, third = torch.randn(3, 3, 8)
+    vectors = iter([first, second, third])
+    loss = GaussianLoss(lambda features: {"sentence_embedding": next(vectors)}, temperature=0.5)
+    total = 0.0
+    for k in range(3):
+        own = gaussian_similarity(second, first[k : k + 1])[:, 0]
+        reverse = gaussian_similarity(first[k : k + 1], second[k : k + 1])[0]
+        against = gaussian_similarity(third, first[k : k + 1])[:, 0]
+        total += -torch.log_softmax(torch.cat([own, reverse, against]) / 0.5, dim=0)[k]
+    assert float(loss([{}, {}, {}])) == pytest.approx(float(total) / 3)

@@ -135,10 +135,10 @@ def gaussian_similarity(first: Tensor, second: Tensor) -> Tensor:
 
 
 class GaussianLoss(nn.Module):
-    """The loss of GaussCSE on pairs in which the second text says more than the first.
+    """The loss of GaussCSE on pairs in which the second text says more than the first (it entails the first).
 
-    The Gaussian of the second is to lie within that of its first: among those of the other texts of the batch, and more
-    so than the other way round.
+    The Gaussian of the second is to lie within that of its first: more than those of other pairs do, more than the
+    first lies within it, and more than those of contradictions do, where a third column has them.
     """
 
     def __init__(self, model: Any, *, temperature: float = 0.05) -> None:
@@ -146,9 +146,10 @@ class GaussianLoss(nn.Module):
         self.model, self.temperature = model, temperature
 
     def forward(self, sentence_features: Any, labels: Any = None) -> Tensor:
-        """Cross-entropy of the right text among those of the batch and the pair in reverse."""
-        first, second = (self.model(features)["sentence_embedding"] for features in sentence_features)
+        """Cross-entropy of the right text among those of the batch, the pair in reverse, and contradictions."""
+        first, second, *against = (self.model(features)["sentence_embedding"] for features in sentence_features)
         reverse = gaussian_similarity(first, second).diagonal().unsqueeze(1)
-        scores = torch.cat([gaussian_similarity(second, first), reverse], dim=1) / self.temperature
+        others = [gaussian_similarity(other, first).T for other in against]
+        scores = torch.cat([gaussian_similarity(second, first).T, reverse, *others], dim=1) / self.temperature
         wanted = torch.arange(len(scores), device=scores.device)
         return nn.functional.cross_entropy(scores, wanted)

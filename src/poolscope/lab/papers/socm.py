@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.lab.capture.norms import norm_layout
-from poolscope.lab.papers import beyond, draw, gradients
+from poolscope.lab.papers import beyond, draw, gradients, sampled
 from poolscope.lab.papers.cell import (
     Cell,
     Entry,
@@ -224,6 +224,7 @@ KINDS = {
     "card": model_card,
     **beyond.KINDS,
     **gradients.KINDS,
+    **sampled.KINDS,
 }
 
 
@@ -528,6 +529,19 @@ PAPER = Paper(
             draw=partial(
                 draw.dots, marks={"socm": "SOCM"}, by=("model", "pooling"), title="Weighted poolings", across="SOCM"
             ),
+        ),
+        Entry(
+            "distributions",
+            "Texts as distributions of their vectors: draws of dropout, words left out",
+            (Part("distributions", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.dots,
+                marks={"socm": "SOCM"},
+                by=("model", "samples"),
+                title="Clouds of tokens and of sampled vectors",
+                across="average SOCM",
+            ),
+            differs=f"The paper names Sen2Pro and measures nothing of it. {sampled.PASSES} vectors a text and a way.",
         ),
         Entry(
             "cost",
