@@ -221,8 +221,8 @@ def context_answers(
         [_ANSWER.format(row[2]) for row in listed],
     )
     lead, tokens = np.zeros(0, np.int64), []
-    for column in parts:
-        lead, rows = plain_tokens(encoder, column) if column else (lead, [])
+    for pieces in parts:
+        lead, rows = plain_tokens(encoder, pieces) if pieces else (lead, [])
         tokens.append(rows)
     made, lengths = [], []
     for before, ask, answer in zip(*tokens, strict=True):

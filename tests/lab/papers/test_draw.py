@@ -89,3 +89,13 @@ def test_a_long_legend_leaves_the_panels_their_height():
         return layout.height - layout.margin.t
 
     assert height(12) == height(1)
+
+
+def test_losses_and_gains_are_told_by_colour_and_no_change_is_white():
+    """Figure 13 draws relative performance: around 0, in two colours; shares go from light to dark."""
+    rows = [
+        {"model": "BGE", "query_tau": q, "document_tau": d, "relative": q - d} for q in (0.5, 1.0) for d in (0.5, 1.0)
+    ]
+    scale = drawn("length-collapse", "figure-13", rows).layout.coloraxis
+    assert scale.cmid == 0
+    assert drawn("socm", "figure-3", [{"d_mu": 0, "d_sigma": 1, "socm": 1.0}]).layout.coloraxis.cmid is None

@@ -115,7 +115,8 @@ class GaussianHead(Module):  # type: ignore[misc]
         """From a folder or the hub."""
         where = {"subfolder": subfolder, **{name: kwargs[name] for name in _KINDS if name in kwargs}}
         module = cls(**cls.load_config(model_name_or_path, **where))
-        return cls.load_torch_weights(model_name_or_path, model=module, **where)
+        cls.load_torch_weights(model_name_or_path, model=module, **where)  # into the module itself
+        return module
 
 
 def gaussian_similarity(first: Tensor, second: Tensor) -> Tensor:

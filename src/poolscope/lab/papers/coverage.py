@@ -26,9 +26,9 @@ DOCUMENTS = {
 }
 PAGE = "coverage.md"
 _ABOUT = (
-    "What of the papers is here, and what is missing? The counts are of all items. A table below lists each that is not "
-    "done, or done otherwise. `poolscope lab paper coverage` checks every item and writes this page; all of them, with "
-    "what shows each, are in `poolscope/lab/papers/coverage.csv`."
+    "What of the papers is here, and what is missing? The counts are of all items. A table below lists each that is "
+    "not done, or done otherwise. `poolscope lab paper coverage` checks every item and writes this page; all of "
+    "them, with what shows each, are in `poolscope/lab/papers/coverage.csv`."
 )
 _GRADED = (
     "A grade is about the software. An item may need a model or a data set that is not here: it is done where a "

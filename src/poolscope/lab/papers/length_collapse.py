@@ -12,7 +12,6 @@ from poolscope.lab.papers.common import layer_means
 from poolscope.lab.papers.data_sets import BEIR, DATA_SETS
 from poolscope.lab.papers.length_symptoms import collapse_and_gain
 from poolscope.lab.papers.length_tasks import (
-    READINGS,
     SETS,
     TAUS,
     best_temperatures,
@@ -73,18 +72,17 @@ def _similarities_beside(rows: Sequence[Row]) -> Iterable[Ours]:
 
 
 def _draw_similarities(rows: Sequence[Row]) -> Any:
-    """Every model in the reading that is nearest to what is printed."""
-    best = next((row["nearest"] for row in rows if "nearest" in row), next(iter(READINGS)))
-    shown = [row for row in rows if row.get("reading") == best and row["cosine"] is not None]
-    if not shown:
+    """The model and the reading that are nearest to what is printed, a panel a data set."""
+    best = next((row for row in rows if "nearest" in row), None)
+    if best is None:
         return None
     return draw.bars(
-        [{**row, "of": f"{row['data']} {row['pairs']}"} for row in shown],
-        x="of",
+        [row for row in rows if (row["model"], row.get("reading")) == (best["model"], best["nearest"])],
+        x="pairs",
         y="cosine",
         by=("tau",),
-        panel="model",
-        title=f"Mean cosine of pairs · {best}",
+        panel="data",
+        title=f"Mean cosine of pairs · {best['model']}, {best['nearest']}",
         across="pairs",
         along="cosine",
     )
