@@ -255,7 +255,7 @@ def context_answers(
 def _sizes(ratios: Sequence[int]) -> list[int]:
     sizes = [whole_number(ratio, "ratios", least=2) for ratio in ratios]
     if not sizes:
-        raise InputError("ratios: received none; allowed: whole numbers, 2 or more. Name one.")
+        raise InputError("ratios: received none; allowed: whole numbers, 2 or more, such as [2, 8].")
     return sizes
 
 
