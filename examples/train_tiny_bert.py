@@ -3,13 +3,16 @@
     python examples/train_tiny_bert.py                        # minutes on one core
     python examples/train_tiny_bert.py --regularizer 1.0      # a second fine-tuning with SOCM in the loss
     python examples/train_tiny_bert.py --recipe simcse        # unsupervised SimCSE with mean pooling, small
-    python examples/train_tiny_bert.py --regularizer -0.2 0.2 1 --pooling mean cls max --seeds 5
+    python examples/train_tiny_bert.py --recipe gauss         # a Gaussian a text, as in GaussCSE, small
+    python examples/train_tiny_bert.py --regularizer -0.2 0.2 1 --pooling mean learned cls max --seeds 5
     python examples/train_tiny_bert.py --quick                # seconds, to see that everything works
 
 Data: the docstrings on this machine. Pre-training is masked-language modelling on docstrings; fine-tuning is
 contrastive on (summary, body) pairs, or on a text with itself under two draws of dropout (SimCSE: the same loss, with a
-temperature of 0.05). A negative weight raises SOCM. The pairs that measure quality are in neither. Writes training.csv,
-training.json and training.html to --output, the backbone to its folder `backbone`, its child to `contrastive`.
+temperature of 0.05). `gauss` predicts a mean and a variance a dimension, so that a body lies within its summary. A
+negative weight raises SOCM. The pooling `learned` trains a weight a token and is written as a repair, too. The pairs
+that measure quality are in neither. Writes training.csv, training.json and training.html to --output, the backbone to
+its folder `backbone`, its child to `contrastive`.
 With --seeds every seed trains from the start, and study.csv sets quality beside SOCM with intervals over seeds.
 A small replication: one tiny model, one domain.
 """
@@ -20,7 +23,7 @@ import argparse
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +45,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from poolscope import encode, read_pairs, read_texts, save_figure
 from poolscope.connect.integrations.evaluator import SOCMEvaluator
 from poolscope.connect.integrations.regularizer import SOCMRegularizer
+from poolscope.connect.integrations.trained_pooling import (
+    GaussianHead,
+    GaussianLoss,
+    TrainedPooling,
+    gaussian_similarity,
+)
 from poolscope.errors import require
 from poolscope.files import atomic_file, write_json
 from poolscope.numbers.intervals import share_estimate
 from poolscope.numbers.moments import text_moments
-from poolscope.numbers.ranking import rank_documents
+from poolscope.numbers.ranking import rank_documents, rank_scores
 from poolscope.show.charts import COLOURS, style
 
 PANELS = {"socm": "SOCM", "concentration_ratio": "S(X)/‖μ(X)‖²", "ndcg": "nDCG@10"}
@@ -77,7 +86,11 @@ QUICK = Plan(
 
 
 class RetrievalEvaluator(BaseEvaluator):
-    """nDCG@10 of queries for their own document among all documents, by the cosine of the mean vectors."""
+    """nDCG@10 of queries for their own document among all documents, by the cosine of the vectors.
+
+    Of Gaussians by their similarity; then also how often the document lies within its query rather than the other way
+    round, and how the predicted variances go with the spread of the tokens (Spearman).
+    """
 
     def __init__(self, queries: list[str], documents: list[str]) -> None:
         super().__init__()
@@ -86,11 +99,27 @@ class RetrievalEvaluator(BaseEvaluator):
 
     def __call__(self, model: Any, output_path: Any = None, epoch: float = -1, steps: int = -1) -> dict[str, float]:
         queries, documents = (_vectors(model, texts) for texts in (self.queries, self.documents))
-        own = [(k, k) for k in range(len(self.queries))]
-        values = rank_documents(queries, documents, own).ndcg(10)
+        own = np.array([(k, k) for k in range(len(self.queries))])
+        more = {}
+        if _is_gaussian(model):
+            within, reverse = (
+                gaussian_similarity(*map(torch.from_numpy, sides)).numpy()
+                for sides in ((documents, queries), (queries, documents))
+            )
+            values = rank_scores(within.T.copy(), own).ndcg(10)
+            spreads = np.exp(documents[:, documents.shape[1] // 2 :]).sum(axis=1)
+            traces = text_moments(encode(model, self.documents)).traces
+            more["inclusion"] = float((within.diagonal() > reverse.diagonal()).mean())
+            more["variance_and_trace"] = float(stats.spearmanr(spreads, traces).statistic)
+        else:
+            values = rank_documents(queries, documents, own).ndcg(10)
         interval = share_estimate(values).interval
         bounds = {} if interval is None else {"ndcg_low": interval.low, "ndcg_high": interval.high}
-        return {"ndcg": float(values.mean()), **bounds}
+        return {"ndcg": float(values.mean()), **bounds, **more}
+
+
+def _is_gaussian(model: Any) -> bool:
+    return isinstance(model, SentenceTransformer) and isinstance(model[-1], GaussianHead)
 
 
 def _vectors(model: Any, texts: list[str]) -> Any:
@@ -105,7 +134,7 @@ class Data:
     """Texts for pre-training, (summary, body) pairs for fine-tuning, and what is held out of both."""
 
     texts: list[str]
-    pairs: list[tuple[str, str]]
+    pairs: list[tuple[str, ...]]
     judged: list[tuple[str, str]]
 
 
@@ -200,18 +229,24 @@ class Way:
             return "contrastive"
         return "-".join([self.recipe, self.pooling, *([f"{self.weight:g}"] if self.weight else [])])
 
+    def module(self, size: int) -> Any:
+        """What stands behind the tokens."""
+        if self.recipe == "gauss":
+            return GaussianHead(size)
+        return TrainedPooling(size) if self.pooling == "learned" else Pooling(size, self.pooling)
+
 
 def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, seed: int) -> list[Row]:
     """Contrastive training of the stored backbone; the trainer measures on the way."""
     torch.manual_seed(seed)
     backbone = Transformer(str(folder), max_seq_length=plan.length, model_kwargs={"add_pooling_layer": False})
-    model = SentenceTransformer(modules=[backbone, Pooling(plan.hidden, way.pooling)], device="cpu")
-    loss: torch.nn.Module = MultipleNegativesRankingLoss(model)
+    model = SentenceTransformer(modules=[backbone, way.module(plan.hidden)], device="cpu")
+    loss: torch.nn.Module = (GaussianLoss if way.recipe == "gauss" else MultipleNegativesRankingLoss)(model)
     if way.weight:
         loss = SOCMRegularizer(model, loss, weight=way.weight, pairs=64)
-    anchors, positives = zip(*data.pairs, strict=True)
+    sides: list[Any] = list(zip(*data.pairs, strict=True))
     if way.recipe == "simcse":  # dropout alone tells the two sides of a text apart
-        anchors = positives = tuple(data.texts)
+        sides = [tuple(data.texts)] * 2
     arguments = SentenceTransformerTrainingArguments(
         output_dir=str(folder.parent / "runs"),
         max_steps=plan.contrastive_steps,
@@ -231,12 +266,18 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, 
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_dict({"anchor": list(anchors), "positive": list(positives)}),
+        train_dataset=Dataset.from_dict(dict(zip(("anchor", "positive", "negative"), map(list, sides), strict=False))),
         loss=loss,
         evaluator=evaluator,
     )
     trainer.train()
-    model.save_pretrained(str(folder.parent / way.folder))
+    place = folder.parent / way.folder
+    if isinstance(model[-1], TrainedPooling):  # an ordinary folder, and the pooling as a repair of it
+        repair = model[-1].repair()
+        model = SentenceTransformer(modules=[backbone, Pooling(plan.hidden, "mean")], device="cpu")
+        place.mkdir(parents=True, exist_ok=True)
+        repair.save(place / "repair.safetensors")
+    model.save_pretrained(str(place))
     history = [entry for entry in trainer.state.log_history if "eval_socm" in entry]
     return [
         {"step": entry["step"], **{key.removeprefix("eval_"): entry[key] for key in entry if key.startswith("eval_")}}
@@ -244,9 +285,17 @@ def finetune(folder: Path, data: Data, plan: Plan, *, evaluator: Any, way: Way, 
     ]
 
 
-def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int) -> list[Row]:
+def read_entailments(path: Path) -> list[tuple[str, ...]]:
+    """(Entailed text, premise, contradiction) from a table of SimCSE: nli_for_simcse.csv of its data sets."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return [(row["sent1"], row["sent0"], row["hard_neg"]) for row in csv.DictReader(stream)]
+
+
+def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int, nli: Path | None = None) -> list[Row]:
     """All stages; one row a measurement."""
     data = load_data(plan, seed)
+    if nli is not None:
+        data = replace(data, pairs=read_entailments(nli))
     tokenizer = train_tokenizer(data.texts, plan)
     model = new_model(tokenizer, plan, seed)
     queries, documents = (list(side) for side in zip(*data.judged, strict=True))
@@ -277,12 +326,12 @@ def run(plan: Plan, *, output: Path, ways: Sequence[Way], seed: int) -> list[Row
 
 
 def ways_of(recipes: Sequence[str], poolings: Sequence[str], weights: Sequence[float]) -> list[Way]:
-    """Every recipe with every pooling; SOCM takes part where tokens are pooled by the mean."""
+    """Every recipe with every pooling; SOCM takes part where tokens are pooled by the mean, and no Gaussian is made."""
     return [
         Way(recipe, pooling, weight)
         for recipe in recipes
-        for pooling in poolings
-        for weight in dict.fromkeys([0.0, *(weights if pooling == "mean" else [])])
+        for pooling in (poolings if recipe != "gauss" else ["mean"])
+        for weight in dict.fromkeys([0.0, *(weights if pooling == "mean" and recipe != "gauss" else [])])
     ]
 
 
@@ -313,7 +362,7 @@ def study(runs: Sequence[list[Row]]) -> list[Row]:
 
 COLUMNS = (
     *("socm", "socm_low", "socm_high", "d_mu", "d_sigma", "concentration_ratio", "within_text_cosine"),
-    *("ndcg", "ndcg_low", "ndcg_high", "loss"),
+    *("ndcg", "ndcg_low", "ndcg_high", "loss", "inclusion", "variance_and_trace"),
 )
 
 
@@ -380,8 +429,11 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     parser.add_argument(
         "--regularizer", type=float, nargs="+", default=[], metavar="WEIGHT", help="train with SOCM × WEIGHT too"
     )
-    parser.add_argument("--recipe", nargs="+", choices=("pairs", "simcse"), default=["pairs"], help="what is paired")
-    parser.add_argument("--pooling", nargs="+", choices=("mean", "cls", "max"), default=["mean"])
+    parser.add_argument(
+        "--recipe", nargs="+", choices=("pairs", "simcse", "gauss"), default=["pairs"], help="what is paired"
+    )
+    parser.add_argument("--pooling", nargs="+", choices=("mean", "learned", "cls", "max"), default=["mean"])
+    parser.add_argument("--nli", type=Path, metavar="CSV", help="fine-tune on these entailments and contradictions")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times, with seeds from --seed on")
     parser.add_argument("--quick", action="store_true", help="a few steps of a smaller model")
     parser.add_argument("--seed", type=int, default=0)
@@ -392,12 +444,18 @@ def main(arguments: list[str] | None = None) -> list[Row]:
     runs = []
     for seed in range(given.seed, given.seed + given.seeds):
         output = given.output if given.seeds == 1 else given.output / f"seed-{seed}"
-        runs.append(run(plan, output=output, ways=ways, seed=seed))
+        runs.append(run(plan, output=output, ways=ways, seed=seed, nli=given.nli))
     rows = runs[0]
     if given.seeds > 1:
         write_table(given.output / "study.csv", study(runs))
     write_table(given.output / "training.csv", rows, ["stage", "step", *COLUMNS])
-    settings = {"plan": vars(plan), "ways": [vars(way) for way in ways], "seed": given.seed, "seeds": given.seeds}
+    settings = {
+        "nli": None if given.nli is None else given.nli.name,
+        "plan": vars(plan),
+        "ways": [vars(way) for way in ways],
+        "seed": given.seed,
+        "seeds": given.seeds,
+    }
     write_json(given.output / "training.json", {"settings": settings, "rows": rows})
     save_figure(training_figure(rows), given.output / "training.html")
     print(f"written: {given.output}/training.csv, training.json, training.html")

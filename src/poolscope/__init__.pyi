@@ -48,12 +48,15 @@ from poolscope.lab.interventions import intervene as intervene
 from poolscope.lab.layers.measure import layers as layers
 from poolscope.lab.layers.result import LayersResult as LayersResult
 from poolscope.lab.likelihood import context_likelihood as context_likelihood
+from poolscope.lab.modalities import modalities as modalities
 from poolscope.lab.norm_ablation import norm_ablation as norm_ablation
 from poolscope.lab.papers.catalogue import paper as paper
 from poolscope.lab.tokens.measure import token_statistics as token_statistics
 from poolscope.lab.tokens.result import TokenStatistics as TokenStatistics
 from poolscope.lab.transport import transport as transport
 from poolscope.lab.windows import windows as windows
+from poolscope.lab.writing import context_answers as context_answers
+from poolscope.lab.writing import context_writing as context_writing
 from poolscope.metrics.corpus import corpus_summary as corpus_summary
 from poolscope.metrics.length.profile import length_profile as length_profile
 from poolscope.metrics.length.report import length_report as length_report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, partial
 from inspect import signature
 from itertools import pairwise
@@ -94,48 +95,79 @@ def check_decoder(encoder: TokenEncoder, *, purpose: str) -> None:
 # -- a continuation, given a context in several forms -----------------------------------------------------------------
 
 
-def context_tokens(
-    encoder: TokenEncoder, texts: Sequence[str], length: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], Index]:
-    """Ids of leading special tokens; the first `length` further ids of each long enough text; positions of these texts.
+def plain_tokens(encoder: TokenEncoder, texts: Sequence[str]) -> tuple[Index, list[Index]]:
+    """Ids of the special tokens before a text, and those of each text without any special token.
 
     A token that the tokenizer puts before every text (BOS) belongs to no window: the model rests its attention on it.
     """
     tokenizing = tokenizer_of(encoder)
     special = tokenizing.vocabulary.special_ids
     tokens = tokenizing.tokenize(list(texts), None)
-    rows, long_enough, lead = [], [], np.zeros(0, np.int64)
+    rows, lead = [], np.zeros(0, np.int64)
     for text in range(len(texts)):
         ids = tokens.ids[tokens.offsets[text] : tokens.offsets[text + 1]].astype(np.int64)
         plain = np.array([int(k) not in special for k in ids], dtype=bool)
-        if plain.sum() >= length:
-            first = int(np.flatnonzero(plain)[0])
-            rows.append(ids[first:][plain[first:]][:length])
-            long_enough.append(text)
-            lead = ids[:first]
-    return lead, np.array(rows, dtype=np.int64).reshape(len(rows), length), np.array(long_enough, dtype=np.int64)
+        if plain.any():
+            lead = ids[: int(np.flatnonzero(plain)[0])]
+        rows.append(ids[plain])
+    return lead, rows
 
 
-def continuation_likelihoods(
-    encoder: TokenEncoder, lead: Index, ids: NDArray[np.int64], *, context: int, ratios: Sequence[int]
-) -> dict[str, Array]:
-    """Mean log-likelihood (nats a token) of what follows `context` tokens, one value a text, by form of the context.
+def context_tokens(
+    encoder: TokenEncoder, texts: Sequence[str], length: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Index]:
+    """Ids of leading special tokens; the first `length` further ids of each long enough text; places of these texts."""
+    lead, rows = plain_tokens(encoder, texts)
+    long_enough = [text for text, ids in enumerate(rows) if len(ids) >= length]
+    ids = np.array([rows[text][:length] for text in long_enough], dtype=np.int64).reshape(len(long_enough), length)
+    return lead, ids, np.array(long_enough, dtype=np.int64)
 
-    ids: one row a text, context and continuation (N × n). The first token of the continuation is read in every form
-    and scored in none, so that all forms score the same tokens. Forms: "full"; "none"; "mean:ρ", the input embeddings
+
+@dataclass(frozen=True)
+class Continued:
+    """What a decoder makes of the tokens behind one form of their context, one value a text.
+
+    `likelihood`: their mean log-likelihood (nats a token). `written`: how many of them, from the first one on, it would
+    write itself, taking the likeliest token each time.
+    """
+
+    likelihood: Array
+    written: Index
+
+
+def continued(
+    encoder: TokenEncoder,
+    lead: Index,
+    ids: NDArray[np.int64],
+    *,
+    context: int,
+    ratios: Sequence[int],
+    given: int = 1,
+    own: bool = False,
+) -> dict[str, Continued]:
+    """How a decoder goes on after `context` tokens and `given` further ones, by form of the context.
+
+    ids: one row a text, context and continuation (N × n). The given tokens are read in every form and scored in none,
+    so that all forms score the same tokens. `own`: the tokens that are scored are those that the decoder writes after
+    the full context, in place of the last ones of `ids`. Forms: "full"; "none"; "mean:ρ", the input embeddings
     of windows of ρ tokens replaced by their means, at the position of the centre of each; "adaptive:ρ", as many
     windows, cut where the embeddings change; "last:ρ", as many of the last tokens of the context as they are.
     """
     model = attention_of(encoder)[0]
     torch = require("torch", "torch")
     table = torch.from_numpy(unembedding_of(encoder)).to(model.device, model.dtype)
-    head = partial(_scores, model=model, table=table)
+    going = _Continuing(model, partial(_scores, model=model, table=table), lead, context, given)
     batch = max(1, _BATCH_STATES // (ids.shape[1] + len(lead)))
-    parts: list[dict[str, Array]] = []
+    parts: list[dict[str, Continued]] = []
     with torch.inference_mode():
         for start in range(0, len(ids), batch):
-            parts.append(_batch_likelihoods(model, head, lead, ids[start : start + batch], context, ratios))
-    return {form: np.concatenate([part[form] for part in parts]) for form in parts[0]}
+            rows = ids[start : start + batch]
+            parts.append(going.forms(going.written(rows) if own else rows, ratios))
+    names = [field.name for field in fields(Continued)]
+    return {
+        form: Continued(*(np.concatenate([getattr(part[form], name) for part in parts]) for name in names))
+        for form in parts[0]
+    }
 
 
 def check_continues(encoder: TokenEncoder) -> None:
@@ -155,38 +187,75 @@ def check_continues(encoder: TokenEncoder) -> None:
         )
 
 
-def _batch_likelihoods(
-    model: Any, head: Any, lead: Index, ids: NDArray[np.int64], context: int, ratios: Sequence[int]
-) -> dict[str, Array]:
-    import torch
+@dataclass(frozen=True)
+class _Continuing:
+    """A decoder with its head, and how its rows are parted: `lead`, context, tokens that are given, tokens scored."""
 
-    rows = np.concatenate([np.broadcast_to(lead, (len(ids), len(lead))), ids], axis=1)
-    states = model.get_input_embeddings()(torch.from_numpy(rows).to(model.device))
-    start, stop = len(lead), len(lead) + context
-    before, inside, after = states[:, :start], states[:, start:stop], states[:, stop:]
-    places = torch.arange(rows.shape[1], device=model.device).expand(len(ids), -1)
-    first, middle, last = places[:, :start], places[:, start:stop], places[:, stop:]
-    wanted = torch.from_numpy(ids[:, context:]).to(model.device)
+    model: Any
+    head: Any
+    lead: Index
+    context: int
+    given: int
 
-    def run(states_between: Any, at: Any) -> Array:
-        embeddings, positions = torch.cat([before, states_between, after], dim=1), torch.cat([first, at, last], dim=1)
-        options = {"use_cache": False} if "use_cache" in signature(model.forward).parameters else {}
-        mask = torch.ones(embeddings.shape[:2], dtype=torch.long, device=model.device)
-        output = model(inputs_embeds=embeddings, position_ids=positions, attention_mask=mask, **options)
-        scores = head(output.last_hidden_state[:, -after.shape[1] : -1])
-        chosen = scores.float().log_softmax(-1).gather(-1, wanted[:, 1:, None])[..., 0]
-        values: Array = chosen.double().mean(dim=1).cpu().numpy()
-        return values
+    def states(self, ids: NDArray[np.int64]) -> Any:
+        """Input embeddings of rows of ids, the leading special tokens before them."""
+        import torch
 
-    forms = {FULL: run(inside, middle), NONE: run(inside[:, :0], middle[:, :0])}
-    spans = [Spans.of(one.float().cpu().numpy()) for one in inside]
-    for ratio in ratios:
-        plain = [window_bounds(context, ratio)] * len(ids)
-        count = len(plain[0]) - 1
-        forms[f"mean:{ratio}"] = run(*_window_means(inside, middle, plain))
-        forms[f"adaptive:{ratio}"] = run(*_window_means(inside, middle, [span.bounds(count) for span in spans]))
-        forms[f"last:{ratio}"] = run(inside[:, -count:], middle[:, -count:])
-    return forms
+        rows = np.concatenate([np.broadcast_to(self.lead, (len(ids), len(self.lead))), ids], axis=1)
+        return self.model.get_input_embeddings()(torch.from_numpy(rows).to(self.model.device))
+
+    def scores(self, embeddings: Any, positions: Any, last: int) -> Any:
+        """Scores of all words for the token behind each of the `last` states."""
+        import torch
+
+        options = {"use_cache": False} if "use_cache" in signature(self.model.forward).parameters else {}
+        mask = torch.ones(embeddings.shape[:2], dtype=torch.long, device=self.model.device)
+        output = self.model(inputs_embeds=embeddings, position_ids=positions, attention_mask=mask, **options)
+        return self.head(output.last_hidden_state[:, -last:]).float()
+
+    def places(self, states: Any) -> Any:
+        import torch
+
+        return torch.arange(states.shape[1], device=self.model.device).expand(len(states), -1)
+
+    def written(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The rows with the tokens that the decoder writes after context and given tokens in place of the last ones."""
+        rows = ids[:, : self.context + self.given]
+        while rows.shape[1] < ids.shape[1]:
+            states = self.states(rows)
+            likeliest = self.scores(states, self.places(states), 1).argmax(-1).cpu().numpy()
+            rows = np.concatenate([rows, likeliest], axis=1)
+        return rows
+
+    def forms(self, ids: NDArray[np.int64], ratios: Sequence[int]) -> dict[str, Continued]:
+        """What becomes of the continuation of each row, by form of the context."""
+        import torch
+
+        states = self.states(ids)
+        start, stop = len(self.lead), len(self.lead) + self.context
+        before, inside, after = states[:, :start], states[:, start:stop], states[:, stop:]
+        places = self.places(states)
+        first, middle, last = places[:, :start], places[:, start:stop], places[:, stop:]
+        wanted = torch.from_numpy(ids[:, self.context + self.given :]).to(self.model.device)
+
+        def run(states_between: Any, at: Any) -> Continued:
+            embeddings, positions = (
+                torch.cat(parts, dim=1) for parts in ((before, states_between, after), (first, at, last))
+            )
+            scores = self.scores(embeddings, positions, wanted.shape[1] + 1)[:, :-1]
+            chosen = scores.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+            same = (scores.argmax(-1) == wanted).long().cumprod(dim=1).sum(dim=1)
+            return Continued(chosen.double().mean(dim=1).cpu().numpy(), same.cpu().numpy())
+
+        forms = {FULL: run(inside, middle), NONE: run(inside[:, :0], middle[:, :0])}
+        spans = [Spans.of(one.float().cpu().numpy()) for one in inside]
+        for ratio in ratios:
+            plain = [window_bounds(self.context, ratio)] * len(ids)
+            count = len(plain[0]) - 1
+            forms[f"mean:{ratio}"] = run(*_window_means(inside, middle, plain))
+            forms[f"adaptive:{ratio}"] = run(*_window_means(inside, middle, [span.bounds(count) for span in spans]))
+            forms[f"last:{ratio}"] = run(inside[:, -count:], middle[:, -count:])
+        return forms
 
 
 def _window_means(states: Any, places: Any, bounds: Sequence[Index]) -> tuple[Any, Any]:

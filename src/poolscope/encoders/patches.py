@@ -149,9 +149,18 @@ def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEnco
         raise InputError(
             f"{kind}: received the options {sorted(options)}; no option applies to {kind}. Leave them out."
         )
+    loader = "AutoImageProcessor" if kind == "images" else "AutoFeatureExtractor"
+    loaded, processor, name, revision = load_with_processor(model, kind, loader)
+    return PatchEncoder(loaded, processor, kind=kind, name=name, revision=revision)
+
+
+def load_with_processor(model: Any, kind: str, loader: str) -> tuple[Any, Any, str, str | None]:
+    """A model whole, its processor by a loader of transformers, its name and the digest of its files.
+
+    `model`: a pair (model, processor), as it is; or a folder or a hub name, opened in a process with limits first.
+    """
     if is_pair(model):
-        name = getattr(model[0], "name_or_path", "") or type(model[0]).__name__
-        return PatchEncoder(*model, kind=kind, name=name)
+        return model[0], model[1], getattr(model[0], "name_or_path", "") or type(model[0]).__name__, None
     if not isinstance(model, str | os.PathLike):
         raise InputError(
             f"model: received {type(model).__name__} for {kind}; allowed: a folder, a hub name, or a pair (model, "
@@ -170,8 +179,8 @@ def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEnco
         first.facts()
         with quietly(), _loading(name):
             loaded = library.AutoModel.from_pretrained(folder, local_files_only=True, use_safetensors=True).eval()
-            processor = _processor(folder, kind)
-    return PatchEncoder(loaded, processor, kind=kind, name=name, revision=revision)
+            processor = getattr(library, loader).from_pretrained(folder, local_files_only=True)
+    return loaded, processor, name, revision
 
 
 def rehearse_patches(folder: Path, *, name: str, options: EncoderOptions, reads: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
-from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continuation_likelihoods
+from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continued
 from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, RatioParts, mean_estimate
@@ -157,7 +157,8 @@ def context_likelihood(
             f"texts: {len(long)} of {len(listed)} have the {context + continuation} tokens that a context of {context} "
             f"and a continuation of {continuation} need; at least two must. Pass longer texts, or ask for less."
         )
-    forms = continuation_likelihoods(encoder, lead, ids[:most], context=context, ratios=sizes)
+    made = continued(encoder, lead, ids[:most], context=context, ratios=sizes)
+    forms = {form: each.likelihood for form, each in made.items()}
     settings = {"ratios": sizes, "context": context, "continuation": continuation, "most": most}
     about = {**provenance(settings=settings), "model": encoder.card.to_dict()}
     full, none = forms[FULL], forms[NONE]

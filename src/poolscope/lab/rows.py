@@ -43,6 +43,7 @@ COMMANDS = (
     ("predict", _PREDICT, "Does SOCM, or anything else of the clouds, predict what pooling costs?", "More", "lab"),
     ("transport", _RESEARCH, "How much of the exact transport distance do two moments see?", "More", "lab"),
     ("intervene", _RESEARCH, "What follows when the means are kept and the clouds are changed?", "More", "lab"),
+    ("modalities", _RESEARCH, "Texts beside images in one model: their gap, and SOCM across it.", "More", "lab"),
     ("paper", _PAPER, "A paper, figure by figure: ours beside what it prints.", "More", "lab"),
 )
 SERVICES = (

@@ -330,6 +330,41 @@ class SecondOrderPooling(Pooling):
         return np.concatenate([unit, _checked_weight(self.weight) * np.append(sketch, rest)])
 
 
+class LearnedPooling(Pooling):
+    """A mean in which token x weighs e^(x·w), with a direction w that a loss has taught; w = 0 is the mean.
+
+    Taught beside a model by `poolscope.connect.integrations.trained_pooling.TrainedPooling`.
+    """
+
+    name: ClassVar[str] = "learned"
+
+    def __init__(self, direction: Any = None) -> None:
+        if direction is not None:
+            self.direction_ = np.asarray(direction, dtype=np.float64)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """None: the direction is a fitted array."""
+        return {}
+
+    def fit(self, clouds: Clouds) -> Self:
+        """Refused: clouds alone do not say which tokens matter."""
+        raise InputError(
+            "learned: received clouds and no loss; this pooling is taught with a model. Run "
+            "examples/train_tiny_bert.py --pooling learned, or choose another pooling."
+        )
+
+    def weights(self, cloud: Any) -> Array:
+        """Shares of the tokens, which add up to 1."""
+        self.require_fit("direction_")
+        scores = np.asarray(cloud, dtype=np.float64) @ self.direction_
+        shares = np.exp(scores - scores.max())
+        return np.asarray(shares / shares.sum())
+
+    def vector(self, cloud: Any, ids: Ids | None) -> Array:
+        """Σ wᵢ xᵢ."""
+        return mean(cloud, self.weights(cloud))
+
+
 class LastTwoPooling(Pooling):
     """last2avg: the mean of the mean vectors of the last two layers. Needs the clouds of both, by layer."""
 

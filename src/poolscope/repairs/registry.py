@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from poolscope.errors import InputError, did_you_mean, shorten
 from poolscope.extensions import add_row, load_extensions
-from poolscope.numbers.pooling import POOLINGS, Pooling, SecondOrderPooling, SpreadPooling
+from poolscope.numbers.pooling import POOLINGS, LearnedPooling, Pooling, SecondOrderPooling, SpreadPooling
 from poolscope.repairs.readings import READINGS, AlignedValues, AtLayer, Reading, ValuePooling
 from poolscope.repairs.temperature.rules import PUBLISHED_GRID, RULES, Constant, TemperatureRule, as_rule
 from poolscope.repairs.vectors import (
@@ -124,6 +124,7 @@ def _fill() -> None:
     for pooling in list(POOLINGS.values()):
         halved = [{"weight": 0.5}] if pooling in (SpreadPooling, SecondOrderPooling) else []
         register(pooling, tried=[{}, *halved])
+    register(LearnedPooling, tried=())  # a loss teaches it, no sample of texts
     register(MeanRemoval, tried=[{"mode": "project"}, {"mode": "subtract"}])
     register(AllButTheTop, tried=[{"k": 1}, {"k": 3}])
     register(Standardisation)

@@ -102,3 +102,39 @@ def test_intervals_over_seeds_are_those_of_students_t(example):
     row = example.study(runs)[1]
     assert row["ndcg"] == pytest.approx(0.3)
     assert row["ndcg_high"] - row["ndcg"] == pytest.approx(4.302653 * 0.1 / 3**0.5, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def other_heads(example, tmp_path_factory):
+    threads = torch.get_num_threads()
+    folder = tmp_path_factory.mktemp("heads")
+    rows = example.main(
+        ["--quick", "--recipe", "pairs", "gauss", "--pooling", "learned", "mean", "--output", str(folder)]
+    )
+    torch.set_num_threads(threads)
+    return folder, rows
+
+
+def test_a_pooling_is_trained_and_written_as_a_repair_of_an_ordinary_folder(other_heads):
+    from poolscope import Repair, as_encoder
+
+    folder, rows = other_heads
+    repair = Repair.load(folder / "pairs-learned" / "repair.safetensors")
+    assert abs(repair.pooling.direction_).max() > 0  # it has moved from the mean
+    assert as_encoder(folder / "pairs-learned").card.pooling == ("mean",)
+    assert repair.apply(folder / "pairs-learned").encode(["a text"]).shape == (1, 32)
+    assert "contrastive · learned" in {row["stage"] for row in rows}
+
+
+def test_gaussians_are_trained_and_measured(other_heads):
+    folder, rows = other_heads
+    last = [row for row in rows if row["stage"] == "contrastive · gauss"][-1]
+    assert 0 <= last["inclusion"] <= 1
+    assert -1 <= last["variance_and_trace"] <= 1
+    assert 0 < last["ndcg"] <= 1
+    assert (folder / "gauss-mean" / "1_GaussianHead").is_dir()
+
+
+def test_entailments_and_contradictions_are_read_as_their_authors_wrote_them(example, tmp_path):
+    (tmp_path / "nli.csv").write_text('sent0,sent1,hard_neg\n"a dog runs, fast",a dog moves,no dog runs\n')
+    assert example.read_entailments(tmp_path / "nli.csv") == [("a dog moves", "a dog runs, fast", "no dog runs")]

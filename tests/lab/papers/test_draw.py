@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from poolscope.lab.papers.catalogue import PAPERS
@@ -89,3 +90,26 @@ def test_a_long_legend_leaves_the_panels_their_height():
         return layout.height - layout.margin.t
 
     assert height(12) == height(1)
+
+
+def test_losses_and_gains_are_told_by_colour_and_no_change_is_white():
+    """Figure 13 draws relative performance: around 0, in two colours; shares go from light to dark."""
+    rows = [
+        {"model": "BGE", "query_tau": q, "document_tau": d, "relative": q - d} for q in (0.5, 1.0) for d in (0.5, 1.0)
+    ]
+    scale = drawn("length-collapse", "figure-13", rows).layout.coloraxis
+    assert scale.cmid == 0
+    assert drawn("socm", "figure-3", [{"d_mu": 0, "d_sigma": 1, "socm": 1.0}]).layout.coloraxis.cmid is None
+
+
+def test_rows_of_planes_leave_room_for_names_and_axis_titles():
+    """Figure 17 has twelve models: the name of a panel stands below the axis title of the panel above it."""
+    from poolscope.metrics.socm.plane import Plane, plane_figure
+
+    plane = Plane.of(np.random.default_rng(0).random((20, 3)), most=20)
+    figure = plane_figure({f"model {k}": plane for k in range(6)}, title="")
+    down = sorted({tuple(axis.domain) for axis in figure.select_yaxes()}, reverse=True)
+    assert len(down) == 4  # of each of two rows the histogram and the plane
+    room = (down[1][0] - down[2][1]) * (figure.layout.height - figure.layout.margin.t - figure.layout.margin.b)
+    assert room > 70  # pixels: tick labels, a title, a name
+    assert [name for name in titles(figure) if name] == [f"model {k}" for k in range(6)]

@@ -224,13 +224,38 @@ def evaluate_vectors(encoder, texts):
 
 
 def test_similarities(encoder):
-    task = SimilarityTask(TEXTS[:10], TEXTS[10:20], np.arange(10.0))
-    rows = {row["pairs"]: row["cosine"].value for row in length_tasks.similarities(material(encoder, task)).rows}
+    gold = np.array([0, 0.5, 1, 2, 2.5, 3, 3.5, 4, 4.5, 5])
+    task = SimilarityTask(TEXTS[:10], TEXTS[10:20], gold)
+    found = length_tasks.similarities(material(encoder, task)).rows
+    rows = {(row.get("reading", ""), row["pairs"]): row["cosine"].value for row in found}
     first, second = (unit(evaluate_vectors(encoder, side)) for side in (TEXTS[:10], TEXTS[10:20]))
     cosines = (first * second).sum(axis=1)
-    assert rows["Random"] == pytest.approx(cosines.mean(), abs=1e-6)
-    assert rows["Related"] == pytest.approx(cosines[-2:].mean(), abs=1e-6)
-    assert rows["Unrelated"] == pytest.approx(cosines[:2].mean(), abs=1e-6)
+    expected = {"fifths of the gold score": (2, 8), "gold to 1 and from 4": (3, 7), "lowest and highest gold": (1, 9)}
+    for reading, (low, high) in expected.items():
+        assert rows[reading, "Random"] == pytest.approx(cosines.mean(), abs=1e-6)
+        assert rows[reading, "Related"] == pytest.approx(cosines[high:].mean(), abs=1e-6)
+        assert rows[reading, "Unrelated"] == pytest.approx(cosines[:low].mean(), abs=1e-6)
+
+
+def test_the_nearest_reading_of_table_3_stands_beside_it():
+    """Two models, one of which gives what is printed in one reading; the other one is farther away."""
+    from poolscope.lab.papers.length_collapse import PAPER
+    from poolscope.lab.papers.published import published
+
+    entry = next(entry for entry in PAPER.entries if entry.key == "table-3")
+    rows = []
+    for cell in published("length-collapse"):
+        if cell.table == "Table 3":
+            data, pairs = cell.column.split()
+            place = {"tau": float(cell.row.removeprefix("τ=")), "data": data.lower(), "pairs": pairs}
+            for model, reading, shift in (("E5", "a", 0.0), ("E5", "b", 0.1), ("BGE", "a", -0.3)):
+                rows.append({**place, "model": model, "reading": reading, "cosine": cell.number + shift})
+    rows += entry.follow(rows, {})
+    nearest = [(row["model"], row["nearest"]) for row in rows if "nearest" in row]
+    assert nearest == [("E5", "a"), ("E5", "b"), ("BGE", "a")]
+    ours = {(one.row, one.column): one.estimate.value for one in entry.compare(rows)}
+    assert len(ours) == 27
+    assert ours["τ=0.9", "STS13 Related"] == 0.9481
 
 
 def test_grid_of_temperatures(encoder, search):

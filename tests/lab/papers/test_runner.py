@@ -19,6 +19,7 @@ from plotly.offline import get_plotlyjs
 from poolscope.errors import InputError
 from poolscope.files import held_folder
 from poolscope.folder import StoreBusyError
+from poolscope.lab.papers import runner as runner_module
 from poolscope.lab.papers import sources
 from poolscope.lab.papers.cell import AGREES, DIFFERS, OTHER, Entry, Ours, Outcome, Paper, Part, beside, verdict
 from poolscope.lab.papers.data_sets import DATA_SETS
@@ -213,6 +214,26 @@ def test_advice_stands_with_the_error_of_a_model(tmp_path, offline):
     )
     run = run_paper(toy, tmp_path / "out", places=Places(models={"MiniLM": str(tmp_path / "bad")}))
     assert "--allow-pickle" in run.missing[0]
+
+
+def test_a_model_that_cannot_be_loaded_is_tried_once_and_explained_once(tmp_path, monkeypatch):
+    """Two cells of one model whose weights are pickled: opened once, and the second line is short."""
+    import torch
+
+    folder = save_model(tmp_path / "bert-base-uncased")
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    opened, lines = [], []
+    real = runner_module.as_encoder
+    monkeypatch.setattr(runner_module, "as_encoder", lambda *a, **k: opened.append(a) or real(*a, **k))
+    places = Places(models={"BERT": str(folder)}, texts={"wiki": "builtin:docstrings"})
+    entries = (Entry("table-4", "cards", (Part("card", ("BERT",), settings=({"a": 1}, {"a": 2})),)),)
+    wanted = Paper(SOCM, "a toy", SOCM_MODELS, DATA_SETS, {"card": lambda material: material.model()}, entries)
+    run = run_paper(wanted, tmp_path / "out", places=places, say=lines.append)
+    assert len(opened) == 1
+    assert len(run.entries[0]["missing"]) == 2
+    assert sum("allow-pickle" in line for line in lines) == 1
+    assert lines[-1] == "not measured, as before"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from poolscope.lab.layers.result import LayersResult, StateSocm
     from poolscope.lab.likelihood import ContextLikelihood
     from poolscope.lab.windows import WindowsResult
+    from poolscope.lab.writing import ContextWriting
     from poolscope.numbers.intervals import Estimate
     from poolscope.texts import Texts
 
@@ -273,9 +274,15 @@ def windows(
     likelihood: Annotated[
         bool, switch("Of a decoder: how likely is what follows, with windows as context?", "--likelihood")
     ] = False,
-    context: Annotated[int, option("TOKENS", "With --likelihood: tokens of context.", min=2)] = 256,
+    context: Annotated[int, option("TOKENS", "With --likelihood and --generate: tokens of context.", min=2)] = 256,
     continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens that follow.", min=2)] = 64,
-    most: Annotated[int, option("N", "With --likelihood: at most so many texts.", min=2)] = 32,
+    generate: Annotated[
+        int, option("TOKENS", "Of a decoder: does it write the same tokens, with windows as context?", min=0)
+    ] = 0,
+    questions: Annotated[
+        str | None, option("TABLE", "Of a decoder: are questions answered (columns context, question, answer)?")
+    ] = None,
+    most: Annotated[int, option("N", "Of a decoder: at most so many texts or questions.", min=2)] = 32,
     details: arguments.Details = False,
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
@@ -299,39 +306,54 @@ def windows(
     sizes = arguments.parse_numbers(ratio, "--ratio", int, "2,8,32")
     ratios = sorted({whole_number(size, "--ratio", least=2) for size in sizes})
     settings = {"ratios": ratios, "loss_limit": loss_limit, "seed": reading["seed"]}
-    lengths = {"context": context, "continuation": continuation, "most": most} if likelihood else None
-    result, likely = _measure_windows(inputs, layer, lengths, settings)
+    asked = {
+        "likelihood": {"context": context, "continuation": continuation, "most": most} if likelihood else None,
+        "writing": {"context": context, "length": generate, "most": most} if generate else None,
+        "answers": {"questions": questions, "most": most} if questions else None,
+    }
+    result, decoded = _measure_windows(inputs, layer, asked, settings)
     _print_windows(result, screen)
-    if likely is not None:
-        _print_likelihood(likely, screen)
+    for name, made in decoded.items():
+        if made is not None:
+            _PRINTED[name](made, screen)
     if json is not None:
-        put_json(result.to_dict() | {"likelihood": None if likely is None else likely.to_dict()}, json)
+        parts = {name: None if made is None else made.to_dict() for name, made in decoded.items()}
+        put_json(result.to_dict() | parts, json)
     screen.put_result(result, table=table, figure=figure)
     screen.name_written(json)
 
 
+_Decoded = dict[str, Any]  # by what was asked of a decoder: the result, or None
+_BY_DECODER = {"likelihood": "context_likelihood", "writing": "context_writing", "answers": "context_answers"}
+
+
 def _measure_windows(
-    inputs: Inputs, layer: int, lengths: Mapping[str, int] | None, settings: Mapping[str, Any]
-) -> tuple[WindowsResult, ContextLikelihood | None]:
+    inputs: Inputs, layer: int, asked: Mapping[str, dict[str, Any] | None], settings: Mapping[str, Any]
+) -> tuple[WindowsResult, _Decoded]:
     from poolscope.encoders.capabilities import vocabulary_of
     from poolscope.stores.store import is_clouds
     from poolscope.texts.groups import groups_of_ids
 
     if is_clouds(inputs.model):
-        if lengths is not None or layer != -1:
+        if any(asked.values()) or layer != -1:
             raise InputError(
-                f"{inputs.model} holds ready clouds; --likelihood and --layer need a model. Name the model."
+                f"{inputs.model} holds ready clouds; --likelihood, --generate, --questions and --layer need a model. "
+                f"Name the model."
             )
-        return poolscope.windows(inputs.described().clouds, **settings), None
+        return poolscope.windows(inputs.described().clouds, **settings), dict.fromkeys(asked)
     corpus, encoder = inputs.corpus(tell=True), inputs.encoder()
-    likely = None
-    if lengths is not None:  # first: a model that cannot do it is refused before the work
+    decoded: _Decoded = dict.fromkeys(asked)
+    for name, own in asked.items():  # first: a model that cannot do it is refused before the work
+        if own is None:
+            continue
         ratios = settings["ratios"]
-        fitting = [size for size in ratios if 2 * size <= lengths["context"]]
-        groups = groups_of_ids(corpus.ids)
-        likely = poolscope.context_likelihood(encoder, corpus.texts, ratios=fitting or ratios, groups=groups, **lengths)
+        if "context" in own:
+            fitting = [size for size in ratios if 2 * size <= own["context"]]
+            own |= {"texts": corpus.texts, "groups": groups_of_ids(corpus.ids)}
+            ratios = fitting or ratios
+        decoded[name] = getattr(poolscope, _BY_DECODER[name])(encoder, ratios=ratios, **own)
     clouds = _encoded(encoder, corpus, layer, inputs.screen)
-    return poolscope.windows(clouds, vocabulary=vocabulary_of(encoder), **settings), likely
+    return poolscope.windows(clouds, vocabulary=vocabulary_of(encoder), **settings), decoded
 
 
 def _encoded(encoder: TokenEncoder, corpus: Texts, layer: int, screen: Screen) -> poolscope.TokenClouds:
@@ -406,3 +428,20 @@ def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:
         "share of the gain of the full context that is kept (below 0: worse than no context); the model was not "
         "trained to read means"
     )
+
+
+def _print_writing(made: ContextWriting, screen: Screen) -> None:
+    """Which share of what should be written is written, by form of the context."""
+    screen.print(f"{made.texts} texts, {made.target}: on average {made.tokens:.1f} tokens")
+    rows = [
+        (row.form if row.ratio is None else f"{row.form} of {row.ratio}", row.same.percent(), row.whole.percent())
+        for row in made.forms
+    ]
+    screen.print_rows(("context", "tokens before the first other one", "word for word"), rows)
+
+
+_PRINTED: dict[str, Callable[[Any, Screen], None]] = {
+    "likelihood": _print_likelihood,
+    "writing": _print_writing,
+    "answers": _print_writing,
+}

@@ -26,9 +26,9 @@ DOCUMENTS = {
 }
 PAGE = "coverage.md"
 _ABOUT = (
-    "What of the papers is here, and what is missing? The counts are of all items. The tables list those that are not "
-    "done, or done otherwise. `poolscope lab paper coverage` checks every item and writes this page; all of them, with "
-    "what shows each, are in `poolscope/lab/papers/coverage.csv`."
+    "What of the papers is here, and what is missing? The counts are of all items. A table below lists each that is "
+    "not done, or done otherwise. `poolscope lab paper coverage` checks every item and writes this page; all of "
+    "them, with what shows each, are in `poolscope/lab/papers/coverage.csv`."
 )
 _GRADED = (
     "A grade is about the software. An item may need a model or a data set that is not here: it is done where a "
@@ -128,10 +128,12 @@ def page(listed: Sequence[Item]) -> str:
         "|---" * (len(GRADES) + 2) + "|",
         *(f"| {' | '.join(row.values())} |" for row in counts(listed)),
     ]
-    for document, words in DOCUMENTS.items():
-        lines += ["", f"## {document}: {words}", "", "| id | item | grade | missing |", f"|{'---|' * 4}"]
-        for item in listed:
-            if item.id.startswith(document) and item.after in ("B", "C", "D"):
-                cells = (item.id, f"{item.section}: {item.item}", item.after, item.reason)
-                lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", *(f"- {document}: {words}" for document, words in DOCUMENTS.items())]
+    for document in DOCUMENTS:
+        missing = [item for item in listed if item.id.startswith(document) and item.after in ("B", "C", "D")]
+        if missing:
+            lines += ["", f"## {document}", "", "| id | item | grade | missing |", f"|{'---|' * 4}"]
+        for item in missing:
+            cells = (item.id, f"{item.section}: {item.item}", item.after, item.reason)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

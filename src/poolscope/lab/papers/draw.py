@@ -14,6 +14,7 @@ _PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
 _LETTER, _KEY, _ROW = 6.5, 50, 20  # of a legend, in pixels
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SCALE = "Blues"  # the darker a cell, the more, as the papers draw it
+_CHANGES = "BrBG"  # of losses and gains: what stays as it was is white
 
 
 def _values(rows: Sequence[Row], column: str) -> list[Any]:
@@ -171,7 +172,9 @@ def heat(
         figure.add_trace(trace, 1, number)
     width = _PANEL * max(len(panels), 1) + _SIDES + 100
     style(figure, title=title, width=width, height=_HEIGHT)
-    figure.update_layout(coloraxis={"colorscale": _SCALE, "colorbar": {"title": {"text": words}}})
+    numbers = [row[value] for row in known]
+    scale = {"colorscale": _CHANGES, "cmid": 0} if min(numbers) < 0 < max(numbers) else {"colorscale": _SCALE}
+    figure.update_layout(coloraxis={**scale, "colorbar": {"title": {"text": words}}})
     figure.update_xaxes(title_text=across)
     figure.update_yaxes(title_text=along, col=1)
     if downwards:

@@ -68,20 +68,21 @@ def tokens_with_gradients(encoder: TokenEncoder, texts: Sequence[str]) -> tuple[
 def contrastive_loss(tokens: Any, mask: Any, *, shift: int = 0) -> Any:
     """Of the means of tokens: text k of the first half belongs to text k + `shift` of the second half, in a circle."""
     torch = require("torch", "torch")
-    means = _means(tokens, mask)
+    means = means_of_tokens(tokens, mask)
     units = torch.nn.functional.normalize(means, dim=1)
     first, second = units.chunk(2)
     wanted = (torch.arange(len(first), device=units.device) + shift) % len(first)
     return torch.nn.functional.cross_entropy(first @ second.T / _TAU, wanted)
 
 
-def _means(tokens: Any, mask: Any) -> Any:
+def means_of_tokens(tokens: Any, mask: Any) -> Any:
+    """The mean of the tokens of every text."""
     return (tokens * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
 
 
 def spread_and_square(tokens: Any, mask: Any) -> tuple[Any, Any]:
     """S(X) and ‖μ(X)‖² of every text."""
-    means = _means(tokens, mask)
+    means = means_of_tokens(tokens, mask)
     away = ((tokens - means.unsqueeze(1)) * mask.unsqueeze(-1)).square().sum(dim=(1, 2)) / mask.sum(dim=1)
     return away, means.square().sum(dim=1)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +63,20 @@ def ranks_of_long(material: Material) -> Outcome:
     return Outcome(rows)
 
 
+# What unrelated and related pairs may be, since Table 3 does not say: the gold score up to which, and from which.
+READINGS: Mapping[str, Callable[[NDArray[Any]], tuple[float, float]]] = {
+    "fifths of the gold score": lambda gold: (float(np.quantile(gold, 0.2)), float(np.quantile(gold, 0.8))),
+    "gold to 1 and from 4": lambda gold: (0.2 * float(gold.max()), 0.8 * float(gold.max())),
+    "lowest and highest gold": lambda gold: (float(gold.min()), float(gold.max())),
+}
+
+
 def similarities(material: Material) -> Outcome:
-    """The mean cosine of a pair of the set, of its most and least alike pairs by gold score, and of strangers."""
+    """The mean cosine of a pair of the set, of its most and least alike pairs by gold score, and of strangers.
+
+    Random pairs are those of the set: the printed mean of unrelated pairs is below that of random ones, which no pairs
+    of strangers would give.
+    """
     task = material.data
     if not isinstance(task, SimilarityTask):
         raise InputError("this measurement needs pairs with gold scores. Name a data set of that form.")
@@ -71,15 +84,25 @@ def similarities(material: Material) -> Outcome:
     first, second = (unit_rows(np.asarray(model.encode(texts)), "vectors") for texts in (task.first, task.second))
     cosines = (first.astype(np.float64) * second).sum(axis=1)
     shifted = (first.astype(np.float64) * np.roll(second, 1, axis=0)).sum(axis=1)
-    low, high = np.quantile(task.gold, [0.2, 0.8])
-    return Outcome(
-        [
-            {"pairs": "Random", "cosine": mean_estimate(cosines)},
-            {"pairs": "Related", "cosine": mean_estimate(cosines[task.gold >= high])},
-            {"pairs": "Unrelated", "cosine": mean_estimate(cosines[task.gold <= low])},
-            {"pairs": "Strangers", "cosine": mean_estimate(shifted)},
-        ]
-    )
+    rows: list[Row] = [{"pairs": "Strangers", "cosine": mean_estimate(shifted)}]
+    for reading, bounds in READINGS.items():
+        low, high = bounds(task.gold)
+        chosen = {"Random": cosines, "Related": cosines[task.gold >= high], "Unrelated": cosines[task.gold <= low]}
+        rows += [{"reading": reading, "pairs": name, "cosine": mean_estimate(own)} for name, own in chosen.items()]
+    return Outcome(rows)
+
+
+def nearest_reading(rows: Sequence[Row], printed: Callable[[Row], float | None]) -> list[Row]:
+    """How far each model in each reading is from the printed numbers, the nearest first."""
+    gaps: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.get("reading") and row["cosine"] is not None and (number := printed(row)) is not None:
+            gaps.setdefault((row["model"], row["reading"]), []).append(abs(row["cosine"] - number))
+    found: list[Row] = [
+        {"model": model, "nearest": reading, "distance": float(np.mean(own)), "cells": len(own)}
+        for (model, reading), own in gaps.items()
+    ]
+    return sorted(found, key=lambda row: (-row["cells"], row["distance"]))
 
 
 def queries_by_length(material: Material) -> Outcome:

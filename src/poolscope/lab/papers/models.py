@@ -11,7 +11,8 @@ HUB = "https://huggingface.co"
 class Checkpoint:
     """A model of a paper. `parent`: the model that it was tuned from, by name. `advice`: what loading it asks for.
 
-    `spread`: texts of up to 512 tokens have the position ids 0, f, 2f, … (see `positions`).
+    `spread`: texts of up to 512 tokens have the position ids 0, f, 2f, … (see `positions`). `pairs`: texts or pairs of
+    its first contrastive training, in millions, as its own paper or card prints them; 0 where it had none.
     """
 
     name: str
@@ -20,6 +21,7 @@ class Checkpoint:
     parent: str | None = None
     advice: str = ""
     spread: int = 1
+    pairs: float | None = None
 
     @property
     def address(self) -> str:
@@ -33,19 +35,21 @@ class Checkpoint:
 
 
 _PICKLED = "The hub has its weights as a pickle only: pass --allow-pickle, or convert them to safetensors first."
+# Pairs: arXiv 2104.08821 (10⁶ sentences), 2212.03533 (270M after the filter), 2308.03281 (about 800M), 2402.01613
+# (235M), and the cards of sentence-transformers (1,170,060,424).
 SOCM_MODELS = (
-    Checkpoint("BERT", "google-bert/bert-base-uncased", "BERT"),
-    Checkpoint("Unsup-SimCSE-mean", "h-tomo/unsup-simcse-bert-base-uncased-mean", "BERT", "BERT"),
-    Checkpoint("E5 base", "intfloat/e5-base-v2", "BERT", "BERT"),
-    Checkpoint("GTE base", "thenlper/gte-base", "BERT", "BERT"),
-    Checkpoint("MiniLM", "microsoft/MiniLM-L12-H384-uncased", "MiniLM", advice=_PICKLED),
-    Checkpoint("all-MiniLM-L12-v2", "sentence-transformers/all-MiniLM-L12-v2", "MiniLM", "MiniLM"),
-    Checkpoint("E5 small", "intfloat/e5-small-v2", "MiniLM", "MiniLM"),
-    Checkpoint("GTE small", "thenlper/gte-small", "MiniLM", "MiniLM"),
-    Checkpoint("MPNet", "microsoft/mpnet-base", "MPNet", advice=_PICKLED),
-    Checkpoint("all-mpnet-base-v2", "sentence-transformers/all-mpnet-base-v2", "MPNet", "MPNet"),
-    Checkpoint("nomic-bert-2048", "nomic-ai/nomic-bert-2048", "Nomic"),
-    Checkpoint("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", "Nomic", "nomic-bert-2048"),
+    Checkpoint("BERT", "google-bert/bert-base-uncased", "BERT", pairs=0),
+    Checkpoint("Unsup-SimCSE-mean", "h-tomo/unsup-simcse-bert-base-uncased-mean", "BERT", "BERT", pairs=1),
+    Checkpoint("E5 base", "intfloat/e5-base-v2", "BERT", "BERT", pairs=270),
+    Checkpoint("GTE base", "thenlper/gte-base", "BERT", "BERT", pairs=800),
+    Checkpoint("MiniLM", "microsoft/MiniLM-L12-H384-uncased", "MiniLM", advice=_PICKLED, pairs=0),
+    Checkpoint("all-MiniLM-L12-v2", "sentence-transformers/all-MiniLM-L12-v2", "MiniLM", "MiniLM", pairs=1170),
+    Checkpoint("E5 small", "intfloat/e5-small-v2", "MiniLM", "MiniLM", pairs=270),
+    Checkpoint("GTE small", "thenlper/gte-small", "MiniLM", "MiniLM", pairs=800),
+    Checkpoint("MPNet", "microsoft/mpnet-base", "MPNet", advice=_PICKLED, pairs=0),
+    Checkpoint("all-mpnet-base-v2", "sentence-transformers/all-mpnet-base-v2", "MPNet", "MPNet", pairs=1170),
+    Checkpoint("nomic-bert-2048", "nomic-ai/nomic-bert-2048", "Nomic", pairs=0),
+    Checkpoint("nomic-embed-text-v1.5", "nomic-ai/nomic-embed-text-v1.5", "Nomic", "nomic-bert-2048", pairs=235),
 )
 LENGTH_MODELS = (
     Checkpoint("ANCE", "sentence-transformers/msmarco-roberta-base-ance-firstp", "RoBERTa", "RoBERTa"),

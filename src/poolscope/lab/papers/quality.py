@@ -11,14 +11,18 @@ from scipy import stats
 
 from poolscope.errors import InputError
 from poolscope.lab.correlate.model_records import ModelRecords
-from poolscope.lab.papers.cell import Cell, Material, Ours, Outcome, Row, row_estimate
+from poolscope.lab.correlate.study import correlation_p, ranks
+from poolscope.lab.papers.cell import Cell, Material, Ours, Outcome, Row, printed_number, row_estimate
 from poolscope.lab.papers.models import SOCM_MODELS
+from poolscope.lab.papers.published import SOCM
 from poolscope.numbers.intervals import LEVEL, Estimate, Interval
 from poolscope.numbers.items import MIN_ITEMS
 from poolscope.results import cells
 
 PREDICTORS = ("socm", "concentration_ratio", "d_mu")
 _PRINTED = {"socm": ("SOCM", "all models"), "concentration_ratio": ("S(X)/‖μ(X)‖²",)}
+# Traits of models that could lie behind a correlation: size, dimension, how much data it was trained on.
+CONTROLS = {"parameters": "parameters", "dimension": "dimension", "pairs_trained": "training pairs"}
 _FEWEST, _DRAWS = 4, 2_000
 
 
@@ -42,7 +46,42 @@ def quality(rows: Sequence[Row], outcomes: Mapping[Cell, Outcome]) -> list[Row]:
     the claim that SOCM predicts better rests on.
     """
     found = points(rows, PREDICTORS)
-    return [*found, *correlations(found, PREDICTORS)]
+    return [*found, *correlations(found, PREDICTORS), *controlled(found, PREDICTORS)]
+
+
+def controlled(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
+    """Spearman's partial ρ of each predictor with quality once a trait of the models is accounted for.
+
+    A trait counts where it is known for every model and differs between them. The interval is a bootstrap over models,
+    p that of Freedman and Lane.
+    """
+    rows: list[Row] = []
+    for trait in CONTROLS:
+        values = np.array([np.nan if point.get(trait) is None else point[trait] for point in found])
+        if len(found) < _FEWEST + 1 or not np.isfinite(values).all() or np.ptp(values) == 0:
+            continue
+        score = np.array([point["quality"] for point in found])
+        draws = np.random.default_rng(0).integers(0, len(found), size=(_DRAWS, len(found)))
+        for name in predictors:
+            own = np.array([point[name] for point in found])
+            row: Row = {"predictor": f"{name}, accounting for {CONTROLS[trait]}", "rho": Estimate(None), "p": None}
+            if np.isfinite(rho := partial_spearman(own, score, values)):  # else the trait leaves nothing to compare
+                drawn = np.array([partial_spearman(own[draw], score[draw], values[draw]) for draw in draws])
+                row["rho"] = _estimate(rho, drawn)
+                row["p"] = correlation_p(ranks(own), ranks(score), controls=[ranks(values)]).value
+            rows.append(row)
+    return [{**cells(row), "models": len(found)} for row in rows]
+
+
+def partial_spearman(x: NDArray[Any], y: NDArray[Any], given: NDArray[Any]) -> float:
+    """Spearman's ρ of x and y once `given` is accounted for; NaN where it leaves nothing to compare.
+
+    >>> round(partial_spearman(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]), np.array([2, 1, 1, 2])), 6)
+    0.8
+    """
+    xy, xz, yz = spearman(x, y), spearman(x, given), spearman(y, given)
+    left = (1 - xz**2) * (1 - yz**2)
+    return (xy - xz * yz) / left**0.5 if left > 1e-12 else float("nan")
 
 
 def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
@@ -94,6 +133,9 @@ def points(rows: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
         if score is not None:
             family = "others" if model is None else model.family
             numbers = {name: row[name] for name in ("model", *predictors)}
+            size = printed_number(SOCM, "Table 4", row["model"], "Params (M)")
+            traits = {"parameters": size, "pairs_trained": None if model is None else model.pairs}
+            numbers |= traits | {"dimension": row.get("dimension")}
             found.append({**numbers, "family": family, "quality": score, "text": row["model"]})
     return found
 

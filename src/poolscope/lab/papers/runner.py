@@ -107,6 +107,7 @@ class Runner:
         self._data: dict[str, Data] = {}
         self._found: dict[tuple[str, str], Found] = {}
         self._seconds: dict[str, list[float]] = {}
+        self._unusable: dict[str, PoolscopeError] = {}  # models that cannot be loaded: asked once, said once
 
     # -- cells ------------------------------------------------------------------------------------------------------
 
@@ -125,14 +126,17 @@ class Runner:
             else:
                 open_cells.append(cell)
         self._announce(len(ordered), len(done), len(open_cells), reasons)
+        told = set()
         for number, cell in enumerate(open_cells):
             self.say(f"{number + 1} of {len(open_cells)}: {cell.words}{self._left(open_cells[number:])}")
             began = time.perf_counter()
             try:
                 done[cell] = self._measure(cell)
             except PoolscopeError as error:
-                reasons[cell] = f"not measured: {cell.words}: {' '.join(str(error).split())}"
-                self.say(reasons[cell])
+                why = " ".join(str(error).split())
+                reasons[cell] = f"not measured: {cell.words}: {why}"
+                self.say("not measured, as before" if why in told else reasons[cell])
+                told.add(why)
                 continue
             self._seconds.setdefault(cell.kind, []).append(time.perf_counter() - began)
             self._keep(cell, done[cell])
@@ -189,6 +193,8 @@ class Runner:
 
     def _load(self, name: str) -> TokenEncoder:
         """The model; the one before it is freed, since two at once may not fit."""
+        if name in self._unusable:
+            raise self._unusable[name]
         if self._encoder is None or self._encoder[0] != name:
             self._encoder = None
             gc.collect()  # a model and its hooks refer to each other
@@ -199,7 +205,8 @@ class Runner:
                 if found.same and (factor := self._known.get(name, _UNKNOWN).spread) > 1:
                     spread_positions(self._encoder[1], factor)
             except PoolscopeError as error:
-                raise type(error)(f"{error} {found.advice}".strip()) from error
+                self._unusable[name] = type(error)(f"{error} {found.advice}".strip())
+                raise self._unusable[name] from error
         return self._encoder[1]
 
     def _read(self, name: str) -> Data:

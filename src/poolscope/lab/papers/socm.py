@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from poolscope.clouds import TokenClouds
 from poolscope.errors import ModelError
 from poolscope.lab.capture.norms import norm_layout
-from poolscope.lab.papers import beyond, draw, gradients
+from poolscope.lab.papers import beyond, draw, gradients, sampled
 from poolscope.lab.papers.cell import (
     Cell,
     Entry,
@@ -227,6 +227,7 @@ KINDS = {
     "card": model_card,
     **beyond.KINDS,
     **gradients.KINDS,
+    **sampled.KINDS,
 }
 
 
@@ -413,9 +414,9 @@ PAPER = Paper(
                 x="d_mu",
                 y="d_sigma",
                 value="socm",
-                title="SOCM = (1 − d_μ) d_Σ",
-                across="d_μ",
-                along="d_Σ",
+                title="SOCM = (1 − d<sub>μ</sub>) d<sub>Σ</sub>",
+                across="d<sub>μ</sub>",
+                along="d<sub>Σ</sub>",
                 words="SOCM",
             ),
         ),
@@ -532,6 +533,19 @@ PAPER = Paper(
             draw=partial(
                 draw.dots, marks={"socm": "SOCM"}, by=("model", "pooling"), title="Weighted poolings", across="SOCM"
             ),
+        ),
+        Entry(
+            "distributions",
+            "Texts as distributions of their vectors: draws of dropout, words left out",
+            (Part("distributions", NAMES, ("wiki",)),),
+            draw=partial(
+                draw.dots,
+                marks={"socm": "SOCM"},
+                by=("model", "samples"),
+                title="Clouds of tokens and of sampled vectors",
+                across="average SOCM",
+            ),
+            differs=f"The paper names Sen2Pro and measures nothing of it. {sampled.PASSES} vectors a text and a way.",
         ),
         Entry(
             "cost",

@@ -66,18 +66,20 @@ def plane_figure(planes: Mapping[str, Plane], *, title: str) -> Any:
     go = require("plotly.graph_objects", "report")
     across = min(max(len(planes), 1), _COLUMNS)
     down = -(-max(len(planes), 1) // across)
+    panels, gap = [{}] * (2 * across), [None] * (2 * across)  # a gap for the axis titles above and the names below
     figure = require("plotly.subplots", "report").make_subplots(
-        rows=2 * down,
+        rows=3 * down - 1,
         cols=2 * across,
+        specs=[panels, panels, *[gap, panels, panels] * (down - 1)],
         column_widths=[0.8, 0.2] * across,
-        row_heights=[0.2, 0.8] * down,
-        horizontal_spacing=0.05 / across,
+        row_heights=[0.2, 0.8, *[0.25, 0.2, 0.8] * (down - 1)],
+        horizontal_spacing=0.07 / across,
         vertical_spacing=0.08 / down,
         subplot_titles=[name for row in range(down) for name in _titles(list(planes)[row * across :][:across], across)],
     )
     hover = "d<sub>μ</sub> %{x:.3f}, d<sub>Σ</sub> %{y:.3f}, SOCM %{marker.color:.3f}<extra></extra>"
     for number, plane in enumerate(planes.values()):
-        row, column = 2 * (number // across) + 1, 2 * (number % across) + 1
+        row, column = 3 * (number // across) + 1, 2 * (number % across) + 1
         look = {"size": 4, "opacity": 0.6, "color": plane.pairs[:, 2], "coloraxis": "coloraxis"}
         points = {"x": plane.pairs[:, 0], "y": plane.pairs[:, 1], "marker": look, "hovertemplate": hover}
         bars = {"marker": {"color": GREY}, "hoverinfo": "skip"}
