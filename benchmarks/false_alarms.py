@@ -30,8 +30,13 @@ def gains(draw: Draw) -> Array:
     search = draw.audit(draw.texts, encode=False).search
     tables = [_ndcg(search.own_scores(slice(0, len(search))))]
     for cure in {cure.name: cure for cause in all_causes().values() for cure in cause.cures}.values():
-        tried = cure.tries(search) if cure.can_try(search) and cure.name != "temperature" else None
-        if tried is not None and tried.search is search:
+        whole = (
+            cure.name != "temperature"
+            and cure.can_try(search)
+            and (cure.sample is None or cure.sample(search) is search)
+        )
+        tried = cure.tries(search) if whole else None
+        if tried is not None:
             tables.append(_ndcg(np.concatenate([tried.scores(rows) for rows in search.blocks()])))
     return np.array(tables[1:]) - tables[0]
 

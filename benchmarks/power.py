@@ -58,8 +58,10 @@ def differences(model: str, texts: Any, queries: Any) -> dict[str, Any]:
     own = {**{name: getattr(before, name) for name in STATISTICS[:-1]}, "lead": lead(search, search.own_scores)}
     columns: dict[str, dict[str, Array]] = {}
     for cure in {cure.name: cure for cause in all_causes().values() for cure in cause.cures}.values():
-        tried = cure.tries(search) if cure.can_try(search) else None
-        if tried is None or tried.search is not search:  # a part of the queries would be another population
+        # A part of the queries would be another population.
+        whole = cure.can_try(search) and (cure.sample is None or cure.sample(search) is search)
+        tried = cure.tries(search) if whole else None
+        if tried is None:
             continue
         after = search.outcome(tried.scores)
         new = {**{name: getattr(after, name) for name in STATISTICS[:-1]}, "lead": lead(search, tried.scores)}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,20 @@ settings.register_profile("anew", settings.get_profile("same"), derandomize=Fals
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
+# What takes longest goes out first, so that no worker is left alone with it: whole files, and tests that share nothing
+# with others of their file, each by itself.
+_LONG = (
+    "tests/test_docs.py::test_blocks_run",
+    "tests/test_notebooks.py::test_it_is_kept",
+    "tests/test_docs.py",
+    "tests/stores/test_store_writer.py",
+    "tests/clouds/test_cloud_writers.py",
+    "tests/test_writers_of_folders.py",
+    "tests/test_damage.py",
+)
+
+_ALONE = tuple(long for long in _LONG if "::" in long)
+
 _SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 
@@ -27,6 +43,32 @@ def pytest_configure() -> None:
     imported = Path(poolscope.__file__).resolve().parents[1]
     if imported != _SOURCES and (imported.parent / "pyproject.toml").is_file():
         pytest.exit(f"poolscope is imported from {imported}, these tests are of {_SOURCES}. Unset PYTHONPATH.", 2)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files to each worker, as `--dist loadfile` has it, but for long tests that share nothing."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class LongFirst(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid if nodeid.startswith(_ALONE) else str(super()._split_scope(nodeid))
+
+    config.option.loadscopereorder = False
+    return LongFirst(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a worker: first what takes longest, then the files of most tests."""
+    if hasattr(config, "workerinput"):
+        tests = Counter(item.nodeid.split("::")[0] for item in items)
+        items.sort(key=lambda item: (_place(item.nodeid), -tests[item.nodeid.split("::")[0]]))
+
+
+def _place(nodeid: str) -> int:
+    return next((place for place, long in enumerate(_LONG) if nodeid.startswith(long)), len(_LONG))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from audit_data import asking, bag_of_words, topics
@@ -75,8 +76,6 @@ def test_memory_is_that_of_the_container_where_it_has_less(tmp_path):
 
 def test_keywords_score_as_the_library_does_with_all_words():
     import bm25s
-    import numpy as np
-
     from poolscope.auditing.yardsticks import KeywordIndex
 
     texts = [*topics(60, seed=5), "", "Ünïcode WORDS, and_under 12"]
@@ -92,8 +91,6 @@ def test_keywords_score_as_the_library_does_with_all_words():
 
 
 def test_the_crowd_of_many_texts_is_that_of_a_sample(held, monkeypatch):
-    import numpy as np
-
     from poolscope.auditing.cures import vectors
 
     search = held.search
@@ -109,8 +106,6 @@ def test_the_crowd_of_many_texts_is_that_of_a_sample(held, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["project", "subtract"])
 def test_a_mean_is_removed_without_a_second_table(held, mode):
-    import numpy as np
-
     from poolscope.auditing.cures import vectors
     from poolscope.repairs.vectors import MeanRemoval
 
@@ -129,7 +124,8 @@ def test_chunks_that_fit_are_tried_on_as_many_tokens_as_a_trial_may_encode(tmp_p
     search = audit(save_model(tmp_path), texts, queries=asking(texts, every=1), encode=False, max_length=16).search
     needed, most = encoding._fitting_cost(search).tokens, encoding.budget(search, 1.0)
     assert needed > 2 * most
-    some, _, chunks = encoding._chunks(search)
+    some = encoding._sample_to_split(search)
+    chunks = encoding._chunks(some, np.arange(len(some.texts)))
     assert 0.25 * most < encoding._fitting_cost(some).tokens <= 1.1 * most
     assert 0 < len(some) < len(search)
     assert len(chunks) == len(some.texts)

@@ -12,6 +12,7 @@ from poolscope.auditing.cause import all_causes
 from poolscope.auditing.compare import COMPARE_WORDS
 from poolscope.auditing.cure import COST_WORDS
 from poolscope.auditing.decision import DECISION_WORDS
+from poolscope.auditing.engine import LOOK_WORDS
 from poolscope.auditing.fix import FIX_WORDS
 from poolscope.auditing.map import MAP_WORDS
 from poolscope.auditing.misses_of_run import RUN_WORDS
@@ -35,6 +36,7 @@ TEMPLATES = [
     *DECISION_WORDS,
     *POWER_WORDS,
     *PRECISION_WORDS,
+    *LOOK_WORDS,
     *CALIBRATION_WORDS,
     *FIX_WORDS,
     *HEADLINE_WORDS,

@@ -65,8 +65,10 @@ class Cure:
     """One cure. `label` is a noun phrase of at most 32 characters, and `does` the imperative that `fix` carries out.
 
     `needs` is what must be at hand: the vectors, the tokens of texts, or the model itself. `tries` gives the scores;
-    None where it does not apply, such as chunks that fit where nothing is truncated. `step` names what `fix` writes:
-    "chunks", "model", "vectors", "reranker" or "setting", and `setting` its parameters.
+    None where it does not apply, such as chunks that fit where nothing is truncated. `sample` gives the part of the
+    search that a dear cure is tried on, where that is not all of it; such a cure is first tried on a third of that, and
+    dropped if it gains nothing there. `step` names what `fix` writes: "chunks", "model", "vectors", "reranker" or
+    "setting", and `setting` its parameters.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Cure:
     cost: Callable[[Search], Cost]
     step: Literal["chunks", "model", "vectors", "reranker", "setting", "none"]
     setting: Mapping[str, Any] = field(default_factory=dict)
+    sample: Callable[[Search], Search] | None = None
 
     def can_try(self, search: Search) -> bool:
         """Is everything at hand that the cure needs?"""

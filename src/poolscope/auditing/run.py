@@ -156,7 +156,7 @@ def audit(
             command="" if named is None else command_line("fix", named.folder),
         )
         in_float = partial(as_encoder, model if reference is None else reference, **{**options, "dtype": "float32"})
-        notes = (*notes, *precision_notes(search, options.get("dtype"), in_float))
+        notes = (*notes, *found.notes, *precision_notes(search, options.get("dtype"), in_float))
     corpus = {
         **facts,
         "texts": len(search.vectors),

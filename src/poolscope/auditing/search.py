@@ -79,6 +79,7 @@ class Search:
     text_ids: Sequence[str] = ()
     positions: Index | None = None
     _memory: dict[str, Any] = field(default_factory=dict)
+    _shared: dict[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -94,6 +95,13 @@ class Search:
         if name not in self._memory:
             self._memory[name] = make()
         value: Value = self._memory[name]
+        return value
+
+    def once_for_all(self, name: str, make: Callable[[], Value]) -> Value:
+        """Like `once`, for this search and every part of it."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        value: Value = self._shared[name]
         return value
 
     @cached_property
@@ -215,12 +223,15 @@ class Search:
 
     # -- encoding -----------------------------------------------------------------------------------------------------
 
-    def encoded(self, texts: Sequence[str]) -> Units:
-        """The vectors of other texts, each different one encoded once for all cures."""
-        known: dict[str, NDArray[Any]] = self.once("encoded", dict)
+    def encoded(self, texts: Sequence[str], *, way: str = "", by: Callable[[list[str]], Units] | None = None) -> Units:
+        """The vectors of other texts, each different one encoded once for all cures and parts.
+
+        `by` encodes them in another way, which `way` names.
+        """
+        known: dict[str, NDArray[Any]] = self.once_for_all(f"encoded {way}", dict)
         new = [text for text in dict.fromkeys(texts) if text not in known]
         if new:
-            vectors = vectors_of(self.encoder, self.pooling, new)
+            vectors = vectors_of(self.encoder, self.pooling, new) if by is None else by(new)
             known.update(zip(new, vectors, strict=True))
         return np.stack([known[text] for text in texts])
 
@@ -239,23 +250,31 @@ class Search:
 
     # -- a smaller search ---------------------------------------------------------------------------------------------
 
+    @cached_property
+    def _drawing(self) -> Index:
+        """The order in which units are drawn, by the words of their queries: a part of a part is a part of the whole.
+
+        Marks are marked again, as the least mark of many queries would put large units first.
+        """
+        least = np.full(int(self.units.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(least, self.units, marks_of(list(self.queries), seed=self.seed))
+        return np.asarray(np.argsort(np.argsort(marks_of(map(str, least.tolist())), kind="stable"))[self.units])
+
     def part(self, tokens: int) -> Search:
         """Some of the queries over some of the texts, of about so many tokens in all; itself where it is no larger.
 
-        Drawn are whole units of queries with their relevant texts, and as many others as fill up the tokens.
+        Drawn are whole units of queries with their relevant texts, and as many others as fill up the tokens. A smaller
+        part lies in a larger one, but for texts at its edge.
         """
         if int(self.lengths.sum()) <= tokens:
             return self
-        relevant = self.judgements.relevant
-        order = np.random.default_rng(self.seed).permutation(int(self.units.max()) + 1)
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
-        rows = np.argsort(rank[self.units[relevant[:, 0]]], kind="stable")
+        relevant, rank = self.judgements.relevant, self._drawing
+        rows = np.argsort(rank[relevant[:, 0]], kind="stable")
         cost = np.zeros(len(rows))
         _, first = np.unique(relevant[rows, 1], return_index=True)
         cost[first] = self.lengths[relevant[rows[first], 1]]
-        most = rank[self.units[relevant[rows[int((np.cumsum(cost) <= tokens / 2).sum()) - 1], 0]]]
-        chosen = np.flatnonzero(rank[self.units] <= most)
+        last = max(int((np.cumsum(cost) <= tokens / 2).sum()) - 1, 0)
+        chosen = np.flatnonzero(rank <= rank[relevant[rows[last], 0]])
         needed = np.unique(relevant[np.isin(relevant[:, 0], chosen), 1])
         idle = np.setdiff1d(np.arange(len(self.texts)), relevant[:, 1])
         idle = idle[np.argsort(marks_of([self.texts[k] for k in idle], seed=self.seed), kind="stable")]
@@ -290,7 +309,7 @@ class Search:
             query_ids=tuple(self.query_ids[k] for k in queries) if self.query_ids else (),
             text_ids=[self.text_ids[k] for k in texts] if len(self.text_ids) else (),
             positions=whole[queries],
-            _memory={},
+            _memory={},  # what parts share stays
         )
 
 

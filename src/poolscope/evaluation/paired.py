@@ -45,12 +45,18 @@ _NUMBERS = 2**22  # random numbers at a time
 
 @dataclass(frozen=True)
 class Attempt:
-    """A cure and the two outcomes of a trial. `queries` are the positions of the queries that were asked."""
+    """A cure and the two outcomes of a trial. `queries` are the positions of the queries that were asked.
+
+    `looks` counts how often the trial could end: one that ends at its first look where nothing is gained has two.
+    `stopped` says that it ended there.
+    """
 
     name: str
     before: Outcome
     after: Outcome
     queries: Index | None = None
+    looks: int = 1
+    stopped: bool = False
 
     def differences(self, statistic: str, count: int) -> Array:
         """After minus before of every query of the whole search; NaN where a query was not asked."""
@@ -69,7 +75,8 @@ class CureTrial(Result):
     `gain` is the change of the mean nDCG@k and `found_gain` that of the share of queries found; their intervals hold
     for all cures of the audit together. `rescued` and `broken` are positions of queries: missed before and found after,
     and the other way round. `p` is the chance of so large a change of any cure where none changes anything. `smallest`
-    is the smallest gain that these queries would have shown in four of five cases.
+    is the smallest gain that these queries would have shown in four of five cases. `stopped`: a first part of the
+    queries gained nothing, so that the others were not asked.
     """
 
     name: str
@@ -86,6 +93,7 @@ class CureTrial(Result):
     broken: tuple[int, ...] = field(repr=False)
     p: float
     smallest: float
+    stopped: bool = False
 
     def in_words(self) -> tuple[str, ...]:
         """What the cure changes."""
@@ -138,7 +146,8 @@ def run_trials(
         name: np.stack([attempt.differences(name, len(units)) for attempt in attempts], axis=1)
         for name in dict.fromkeys(("ndcg", "found", statistic))
     }
-    families = {name: Family.of(table, units, unit) for name, table in tables.items()}
+    looks = np.array([attempt.looks for attempt in attempts])
+    families = {name: Family.of(table, units, unit, looks) for name, table in tables.items()}
     p = families[statistic].corrected_p(draws=draws, seed=seed)
     bounds = {name: families[name].bounds(level, draws=draws, seed=seed) for name in ("ndcg", "found")}
     gains, found = (families[name].estimates(level, *bounds[name]) for name in ("ndcg", "found"))
@@ -166,8 +175,9 @@ def _trial(attempt: Attempt, gain: Estimate, found: Estimate, p: float, smallest
         found_gain=found,
         rescued=tuple(queries[~hit & hit_after].tolist()),
         broken=tuple(queries[hit & ~hit_after].tolist()),
-        p=float(p),
+        p=min(1.0, float(p) * (attempt.looks if attempt.stopped else 1)),  # the later look would have had its p too
         smallest=float(smallest),
+        stopped=attempt.stopped,
     )
 
 
@@ -176,21 +186,22 @@ class Family:
     """Differences of several cures (columns) on the same queries, summed over units.
 
     `sums` and `sizes` (units × cures): the sum of the differences of a unit, and its queries; `unit` is what the units
-    are.
+    are, and `looks` how often the trial of each cure could end (None: once).
     """
 
     unit: str
     sums: Array
     sizes: Array
+    looks: Index | None = None
 
     @classmethod
-    def of(cls, differences: Array, units: Index, unit: str) -> Family:
+    def of(cls, differences: Array, units: Index, unit: str, looks: Index | None = None) -> Family:
         """From the differences of every query (queries × cures; NaN: not asked) and the unit of each."""
         measured = ~np.isnan(differences)
         sums, sizes = np.zeros((2, int(units.max()) + 1, differences.shape[1]))
         np.add.at(sums, units, np.where(measured, differences, 0.0))
         np.add.at(sizes, units, measured.astype(float))
-        return cls(unit, sums, sizes)
+        return cls(unit, sums, sizes, looks)
 
     @property
     def queries(self) -> Array:
@@ -232,7 +243,9 @@ class Family:
 
         Means with random weights of the units and of one that was not drawn, which is of mean size and whose queries
         all change by −unseen (lower end) or by unseen (upper end). Each end is passed by as many draws of every cure,
-        and by those of any cure in half of 1 − level.
+        and by those of any cure in half of 1 − level. A trial that may end at an earlier look, where nothing is gained,
+        has one more chance to put its upper end too low: that end is passed by half as many draws. Its lower end needs
+        no correction, since such a look only takes gains away.
         """
         random, unseen = np.random.default_rng(seed), self.unseen
         typical = self.queries / np.maximum(self.units, 1)
@@ -243,7 +256,7 @@ class Family:
             size = np.maximum(own @ self.sizes.astype(np.float32) + extra, 1e-12)
             parts.append((own @ self.sums.astype(np.float32) / size, extra * unseen / size))
         mean, change = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return _passed_by_none(mean - change, level), -_passed_by_none(-mean - change, level)
+        return _passed_by_none(mean - change, level), -_passed_by_none(-mean - change, level, self.looks)
 
     def corrected_p(self, *, draws: int = _DRAWS, seed: int = 0) -> Array:
         """Two-sided p of each cure, corrected for all of them, step by step from the largest deviation on."""
@@ -309,8 +322,12 @@ def _portions(draws: int, units: int) -> Iterator[int]:
         yield min(step, draws - start)
 
 
-def _passed_by_none(drawn: Array, level: float) -> Array:
-    """Of each column the value below which lie as many draws as of any other, and any of them in (1 − level)/2."""
+def _passed_by_none(drawn: Array, level: float, looks: Index | None = None) -> Array:
+    """Of each column the value below which lie as many draws as of any other, and any of them in (1 − level)/2.
+
+    Of a column that is looked at several times, so many times fewer draws lie below.
+    """
     ranks = drawn.argsort(axis=0).argsort(axis=0)
     place = np.sort(ranks.min(axis=1))[int(len(drawn) * (1 - level) / 2)]
-    return np.asarray(np.sort(drawn, axis=0)[place])
+    places = np.full(drawn.shape[1], place) if looks is None else place // looks
+    return np.asarray(np.take_along_axis(np.sort(drawn, axis=0), places[None], axis=0)[0])

@@ -274,6 +274,9 @@ class _Cuts:
             if clusters and count > 1:
                 label = _clusters(tokens, label)
             labels.append(label)
+            if not clusters:
+                losses.append(float(spans.losses[count - 1]) / len(tokens))
+                continue
             order = np.argsort(label, kind="stable")
             starts = np.append(np.flatnonzero(np.diff(label[order], prepend=-1)), len(tokens))
             losses.append(float(window_scatters(tokens[order], starts).sum()) / len(tokens))

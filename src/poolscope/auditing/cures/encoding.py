@@ -1,7 +1,7 @@
 """Cures that re-encode: chunks that fit, stripped boilerplate, a temperature of attention, other prompts.
 
-Only what differs is encoded, each different text once for all cures; where that is more than a share of the corpus, on
-a part of the search.
+Only what differs is encoded, each different text once for all cures and looks; where that is more than a share of the
+corpus, on a part of the search.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from poolscope.auditing.cure import Cost, Cure, Tried, free
 from poolscope.auditing.cures.late import best_of_spans
 from poolscope.auditing.search import Search
 from poolscope.chunks.splitting import TokenRuler, split_texts
-from poolscope.encoders.base import resolve_prompt
+from poolscope.encoders.base import TokenEncoder, resolve_prompt
 from poolscope.encoders.capabilities import has_attention, options_of
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
@@ -40,37 +40,37 @@ def budget(search: Search, share: float = _SHARE) -> int:
 # -- chunks that fit --------------------------------------------------------------------------------------------------
 
 
-def _chunks(search: Search) -> tuple[Search, Index, list[list[str]]] | None:
-    """The search, the truncated texts in it, and their chunks."""
-    some, needed, most = search, _fitting_cost(search).tokens, budget(search, 1.0)
-    if needed > most:  # so much less of the search that its chunks are about as many tokens as may be encoded
-        some = search.part(int(search.lengths.sum()) * most // needed)
-    cut = np.flatnonzero(some.truncated > 0)
-    if not len(cut):
-        return None
-    texts = [some.texts[k] for k in cut.tolist()]
+def _sample_to_split(search: Search) -> Search:
+    """So much of the search that its chunks are about as many tokens as may be encoded."""
+    needed, most = _fitting_cost(search).tokens, budget(search, 1.0)
+    return search if needed <= most else search.part(int(search.lengths.sum()) * most // needed)
+
+
+def _chunks(search: Search, cut: Index) -> list[list[str]] | None:
+    """The chunks of some texts."""
+    texts = [search.texts[k] for k in cut.tolist()]
     try:
         pieces = split_texts(texts, TokenRuler(search.encoder))
     except (InputError, ModelError):  # nothing here counts tokens, as of a server
         return None
-    return some, cut, [[piece.of(texts) for piece in parts] for parts in pieces]
+    return [[piece.of(texts) for piece in parts] for parts in pieces]
 
 
 def _fitting(search: Search) -> Tried | None:
-    found = search.once("chunks that fit", lambda: _chunks(search))
-    if found is None:
+    cut = np.flatnonzero(search.truncated > 0)
+    chunks = _chunks(search, cut) if len(cut) else None
+    if chunks is None:
         return None
-    some, cut, chunks = found
-    counts = np.ones(len(some.texts), np.int64)
+    counts = np.ones(len(search.texts), np.int64)
     counts[cut] = [len(parts) for parts in chunks]
-    vectors = np.repeat(some.vectors, counts, axis=0)
+    vectors = np.repeat(search.vectors, counts, axis=0)
     owner = np.repeat(np.arange(len(counts)), counts)
     vectors[np.isin(owner, cut)] = search.encoded([chunk for parts in chunks for chunk in parts])
 
     def scores(rows: slice) -> NDArray[Any]:
-        return best_of_spans(some.query_vectors[rows], vectors, counts)
+        return best_of_spans(search.query_vectors[rows], vectors, counts)
 
-    return Tried(some, scores)
+    return Tried(search, scores)
 
 
 def _fitting_cost(search: Search) -> Cost:
@@ -86,6 +86,7 @@ CHUNKS_THAT_FIT = Cure(
     tries=_fitting,
     cost=_fitting_cost,
     step="chunks",
+    sample=_sample_to_split,
 )
 
 
@@ -94,18 +95,18 @@ CHUNKS_THAT_FIT = Cure(
 
 def shared_words(search: Search) -> Boilerplate:
     """The words that at least half of the texts begin or end with; of many texts, half of a sample."""
-    sample = search.drawn(_LOOKED_AT)
-    return search.once("boilerplate", lambda: boilerplate([search.texts[k] for k in sample]))
+    return search.once_for_all(
+        "boilerplate", lambda: boilerplate([search.texts[k] for k in search.drawn(_LOOKED_AT).tolist()])
+    )
 
 
 def _stripped(search: Search) -> Tried | None:
     shared = shared_words(search)
     if not shared:
         return None
-    some = search.part(budget(search, 1.0))  # on fewer queries nothing that helps would be proven
-    texts = [shared.parted(text)[1] for text in some.texts]
-    vectors = _re_encoded(search, some.vectors, some.texts, texts)
-    return Tried(some, lambda rows: np.asarray(some.query_vectors[rows] @ vectors.T))
+    texts = [shared.parted(text)[1] for text in search.texts]
+    vectors = _re_encoded(search, search.vectors, search.texts, texts)
+    return Tried(search, lambda rows: np.asarray(search.query_vectors[rows] @ vectors.T))
 
 
 def _re_encoded(
@@ -133,6 +134,7 @@ STRIPPED = Cure(
     tries=_stripped,
     cost=_stripped_cost,
     step="chunks",
+    sample=lambda search: search.part(budget(search, 1.0)) if shared_words(search) else search,
 )
 
 
@@ -142,13 +144,13 @@ STRIPPED = Cure(
 def _temperature(search: Search, tau: float) -> Tried | None:
     if not has_attention(search.encoder):
         return None
-    some = search.part(budget(search))
-    rule = Constant(tau)
-    sides = []
-    for encoder, texts in ((search.asking, list(some.queries)), (search.encoder, list(some.texts))):
-        clouds = encode_at(encoder, texts, rule)[-1]
-        sides.append(unit_rows(TextPooling.of(encoder).pool(clouds), "texts"))
-    return Tried(some, lambda rows: np.asarray(sides[0][rows] @ sides[1].T))
+
+    def encode(encoder: TokenEncoder, texts: list[str]) -> NDArray[np.float32]:
+        return unit_rows(TextPooling.of(encoder).pool(encode_at(encoder, texts, Constant(tau))[-1]), "texts")
+
+    queries = search.encoded(search.queries, way=f"queries at {tau:g}", by=partial(encode, search.asking))
+    texts = search.encoded(search.texts, way=f"texts at {tau:g}", by=partial(encode, search.encoder))
+    return Tried(search, lambda rows: np.asarray(queries[rows] @ texts.T))
 
 
 def _everything(search: Search) -> Cost:
@@ -164,6 +166,7 @@ TEMPERATURE = Cure(
     cost=_everything,
     step="model",
     setting={"temperature": PUBLISHED_TAU},
+    sample=lambda search: search.part(budget(search)) if has_attention(search.encoder) else search,
 )
 
 

@@ -174,14 +174,11 @@ _ADAPTED = 200_000
 
 
 def _adaptive(search: Search) -> Tried | None:
-    if not _has_adaptive(search):
-        return None
-    some = search.part(_ADAPTED)
-    parts = several_vectors(some, ADAPTIVE)
+    parts = several_vectors(search, ADAPTIVE)
     if parts is None:
         return None
     vectors, counts = parts
-    return Tried(some, lambda rows: best_of_spans(some.query_vectors[rows], vectors, counts))
+    return Tried(search, lambda rows: best_of_spans(search.query_vectors[rows], vectors, counts))
 
 
 def _has_adaptive(search: Search) -> bool:
@@ -222,6 +219,7 @@ ADAPTIVE = Cure(
     cost=lambda search: Cost(vectors=int((BUDGET - 1) * len(search.texts))),
     step="vectors",
     setting={"budget": BUDGET},
+    sample=lambda search: search.part(_ADAPTED) if _has_adaptive(search) else search,
 )
 SECOND_ORDER = Cure(
     name="second-order",
