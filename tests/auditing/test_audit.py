@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from audit_data import asking, bag_of_words, topics
 from poolscope import Audit, audit, compare
 from poolscope.auditing.card import card_markdown, card_svg, save_card
 from poolscope.auditing.screen import as_text
+from poolscope.auditing.words import interval_text
 from poolscope.errors import InputError, StoreError
 from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS
 
@@ -107,6 +109,41 @@ def test_numbers_are_the_same_on_screen_page_and_in_json(found):
     assert shown in as_text(found)
     assert shown in found.to_html()
     assert round(found.to_dict()["ndcg"]["value"], 3) == float(shown)
+
+
+def test_queries_about_few_documents_have_no_intervals_and_no_change_that_would_show(texts):
+    documents = [str(k % 7) for k in range(len(texts))]
+    few = audit(noisy, texts, queries=asking(texts, words=2), groups=documents)
+    assert few.unit == "documents"
+    assert few.ndcg.interval is None
+    assert few.ndcg.no_interval[1:] in as_text(few)
+    assert "95%" not in as_text(few).partition("Causes")[0]
+    assert {trial.smallest for trial in few.trials} == {1.0}
+    assert few.decision.units == 7
+    changed = replace(few, query_ndcg=few.query_ndcg * 0.5)
+    assert compare(few, changed, names=["a", "b"]).changes[0].smallest == 1
+
+
+def test_the_page_has_the_interval_of_the_queries_found(found):
+    assert interval_text(found.found, "percent") in found.to_html().partition("<table")[0]
+
+
+def test_a_floor_that_is_not_chance_is_called_what_it_is(found, tmp_path):
+    found = audit("builtin:wordllama", topics(60, seed=3))
+    assert found["language"].floor != found["hubs"].floor
+    page = found.to_html()
+    assert f"{found['language'].floor} {found['language'].number.floor:.2f}×" in page
+
+
+def test_a_symptom_that_most_relevant_texts_have_is_named_in_no_miss():
+    texts = [f"{text} {'long ' * (k % 5 > 0) * 30}" for k, text in enumerate(topics(90, seed=11))]
+    found = audit(noisy, texts, queries=asking(texts, words=1))
+    finding = found["short-texts"]
+    assert finding.affected > found.corpus["answers"] / 2
+    assert str(finding.affected) in finding.marked
+    listed = [line for line in found.to_html().splitlines() if "is at rank" in line]
+    assert listed
+    assert not any(finding.title.lower() in line for line in listed)
 
 
 def test_words_of_others_are_no_markup_on_page_and_card():

@@ -7,7 +7,7 @@ import pytest
 
 from audit_data import asking, bag_of_words, topics
 from poolscope import audit
-from poolscope.auditing.power import reach_sentence, usual_reach
+from poolscope.auditing.power import reach_sentence, shown_sentence, usual_reach
 from poolscope.auditing.watch import Minutes, Watch
 
 
@@ -36,6 +36,14 @@ def test_queries_about_one_document_count_once():
     alone = reach_sentence(relevant, None, k=10)
     assert "4 queries in 3 groups" in shared
     assert len({documents, shared, alone}) == 3  # of fewer units only larger gains show
+
+
+def test_no_gain_is_named_where_too_few_documents_prove_none():
+    relevant = np.stack([np.arange(170)] * 2, axis=1)
+    few, enough = (reach_sentence(relevant, [str(k % count) for k in range(170)], k=10) for count in (29, 30))
+    assert f"{usual_reach(29):.3f}" not in few
+    assert f"{usual_reach(30):.3f}" in enough
+    assert "0.2" not in shown_sentence(170, 1.0, units=7, unit="documents")
 
 
 def test_it_is_said_once_before_anything_is_encoded():

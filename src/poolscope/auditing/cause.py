@@ -47,7 +47,8 @@ class Words:
     """The sentences of a cause, as templates. `number` is a label of at most 32 characters for the symptom's number.
 
     `present` and `absent` say what was seen, `unlooked` why the cause was not looked at. `form` is how the number is
-    shown: "percent", "score", "times" or "signed".
+    shown: "percent", "score", "times" or "signed". `marked` says what the symptom marks among the relevant texts, and
+    `floor` what the floor of the number is.
     """
 
     present: str
@@ -55,6 +56,8 @@ class Words:
     unlooked: str
     number: str
     form: str = "percent"
+    marked: str = "{affected:count} of {answers:count relevant text} {affected:number has} this symptom."
+    floor: str = "by chance"
 
 
 @dataclass(frozen=True)

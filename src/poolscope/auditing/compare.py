@@ -17,7 +17,7 @@ from poolscope.auditing.words import fill
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import folder_to_write
-from poolscope.numbers.intervals import Estimate, PairedDifference, paired_difference
+from poolscope.numbers.intervals import FEWEST_PAIRED, Estimate, PairedDifference, paired_difference
 from poolscope.replacing import replaced_files
 from poolscope.results import Result, cells
 from poolscope.show.verdicts import Level
@@ -39,7 +39,8 @@ class AuditChange(Result):
     """A later audit beside the first, on the queries that both asked.
 
     `gain` is the change of the mean nDCG@k with its interval; `rescued` and `broken` are queries that only the later
-    one finds, and only the first. `levels` has the levels of each cause in both, where they differ.
+    one finds, and only the first. `smallest` is the smallest change that would have shown, 1 where none would.
+    `levels` has the levels of each cause in both, where they differ.
     """
 
     first: str
@@ -187,6 +188,7 @@ def _change(first: Audit, second: Audit, first_name: str, second_name: str) -> A
     rows = [np.array([where[query] for query in common]) for where in places]
     units = np.array(first.query_units)[rows[0]]
     paired: PairedDifference = paired_difference(first.query_ndcg[rows[0]], second.query_ndcg[rows[1]], units)
+    provable = paired.units >= FEWEST_PAIRED and (paired.change.interval is not None or not paired.changed)
     missed = [{audit.query_texts[place] for place in _missed(audit)} for audit in (first, second)]
     found = [[query not in side for query in common] for side in missed]
     levels = {finding.cause: finding.level for finding in first.findings}
@@ -199,7 +201,7 @@ def _change(first: Audit, second: Audit, first_name: str, second_name: str) -> A
         found_after=sum(found[1]),
         gain=paired.change,
         p=paired.p_value,
-        smallest=paired.smallest_gain,
+        smallest=paired.smallest_gain if provable else 1.0,
         rescued=tuple(query for query, one, two in zip(common, *found, strict=True) if two and not one),
         broken=tuple(query for query, one, two in zip(common, *found, strict=True) if one and not two),
         levels=tuple(

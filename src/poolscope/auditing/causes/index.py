@@ -65,5 +65,6 @@ INDEX = Cause(
         absent="Every row of the index has a usable vector of its own.",
         unlooked="No index was named.",
         number="rows that are wrong",
+        marked="{affected:count} of {answers:count relevant text} {affected:number has} a row that is wrong.",
     ),
 )

@@ -39,5 +39,6 @@ ONE_SPACE = Cause(
         absent="By the words of their texts, all vectors of the index are of one origin.",
         unlooked="No index with 100 texts was named, or its words do not predict its vectors.",
         number="vectors of another origin",
+        marked="{affected:count} of {answers:count relevant text} {affected:number has} a vector of another origin.",
     ),
 )
