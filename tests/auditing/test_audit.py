@@ -13,9 +13,10 @@ import poolscope
 from audit_data import asking, bag_of_words, topics
 from poolscope import Audit, audit, compare
 from poolscope.auditing.card import card_markdown, card_svg, save_card
-from poolscope.auditing.screen import as_text
+from poolscope.auditing.screen import as_text, cause_line
 from poolscope.auditing.words import interval_text
 from poolscope.errors import InputError, StoreError
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS
 
 
@@ -102,6 +103,19 @@ def test_a_screen_has_80_columns_and_no_label_is_cut(found, details):
     assert "…" not in "".join(lines)
     shown = [finding for finding in found.findings if finding.reason != "not looked at"]
     assert all(any(finding.title in line and finding.label in line for line in lines) for finding in shown)
+
+
+def test_every_title_number_label_and_interval_fits_a_line(found):
+    for finding in found.findings:
+        for value in (0.0002, 0.9999, -0.0321, 1.0):
+            number = Estimate(value, Interval(value - 0.1, value + 0.1, 0.95, "", "", "texts"))
+            line = str(cause_line(replace(finding, number=number)))
+            assert len(line) <= 80
+            assert f"{finding.title} " in line
+    for cause in ("long-texts", "short-texts"):
+        number = Estimate(0.0321, Interval(0.0123, 0.0456, 0.95, "", "", "texts"))
+        line = str(cause_line(replace(found[cause], number=number)))
+        assert line.endswith(interval_text(number, found[cause].form))
 
 
 def test_numbers_are_the_same_on_screen_page_and_in_json(found):

@@ -153,7 +153,7 @@ def cause_line(finding: Finding) -> Any:
     shown = "" if finding.number is None else number_text(finding.number, finding.form)
     around = "" if finding.number is None else interval_text(finding.number, finding.form)
     line.append(f"{finding.title:<{_TITLE}}", style="default")
-    line.append(f"{shown:>7} {finding.label}", style="default")
+    line.append(f" {shown:>6} {finding.label}", style="default")
     if around and len(line) + len(around) < _WIDTH:
         line.append(f" {around}", style="dim")
     return line
