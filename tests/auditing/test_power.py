@@ -53,6 +53,13 @@ def test_it_is_said_once_before_anything_is_encoded():
     assert watch.heard[1:] == ["encoded"] * len(watch.heard[1:])
 
 
+def test_it_is_said_of_an_index_too():
+    texts, watch = topics(60, seed=1), Listening()
+    vectors = np.array([cloud.mean(axis=0) for cloud in bag_of_words(texts)])
+    found = audit(vectors, texts, queries=asking(texts, every=2), reference=bag_of_words, progress=watch)
+    assert watch.heard[0] == reach_sentence(found.search.judgements.relevant, None, k=10)
+
+
 def test_a_log_has_it_as_a_line(capsys):
     Minutes().say("30 queries about 30 texts: so much shows.")
     assert capsys.readouterr().err == "30 queries about 30 texts: so much shows.\n"

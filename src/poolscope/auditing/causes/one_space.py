@@ -37,7 +37,7 @@ ONE_SPACE = Cause(
         present="{count:count} of {texts:count vector} {count:number is} of another origin than the rest: "
         "the words of their texts do not predict them.",
         absent="By the words of their texts, all vectors of the index are of one origin.",
-        unlooked="No index with 100 texts was named, or its words do not predict its vectors.",
+        unlooked="This needs an index without --reference, with 100 texts whose words predict their vectors.",
         number="vectors of another origin",
         marked="{affected:count} of {answers:count relevant text} {affected:number has} a vector of another origin.",
     ),
