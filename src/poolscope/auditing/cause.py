@@ -25,8 +25,8 @@ class Symptom:
     """The symptom of a cause on these texts: one number, and a mark for every text that has it.
 
     `number` has its interval and its floor. `texts` marks the texts that have the symptom, or `answers` the rows of the
-    ledger (a query and a relevant text) where it goes by both; None where all have it. `values` fill the words.
-    `defect`: it is wrong whatever the queries say.
+    ledger (a query and a relevant text) where it goes by both; None where all have it. `values` fill the words;
+    `examples` among them are a few names to look up. `defect`: it is wrong whatever the queries say.
     """
 
     number: Estimate
@@ -80,6 +80,8 @@ class Cause:
 
 
 CAUSES: dict[str, Cause] = {}
+SHOWN = 5
+"""Rows that are named as examples."""
 
 
 def register_cause(cause: Cause) -> Cause:

@@ -18,6 +18,7 @@ from poolscope.results import Result
 _NOTHING = "Nothing that we tried is proven to help."
 _NEAREST = "The best try was {label}: nDCG@{k:count} changed by {gain:signed} {gain:interval}."
 _DEFECT = "Repair this first: {title}."
+_DEFECT_TOO = "Repair this too: {title}."
 _BESIDES = "Also proven: {label}, with a gain in nDCG@{k:count} of {gain:signed} {gain:interval}."
 _SELF_MADE = "The queries are self-made: prove the gain with your own before you pay for it."
 _GAIN = (
@@ -25,7 +26,7 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _DEFECT_TOO, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -65,7 +66,11 @@ class Decision(Result):
             besides = (fill(_BESIDES, values),) if self.label else ()
             does = (self.does,) if self.does else ()
             return (
-                *(line for pair in self.defects for line in (fill(_DEFECT, {"title": pair[0]}), pair[1])),
+                *(
+                    line
+                    for place, (title, sentence) in enumerate(self.defects)
+                    for line in (fill(_DEFECT_TOO if place else _DEFECT, {"title": title}), sentence)
+                ),
                 *does,
                 *besides,
             )
@@ -75,7 +80,11 @@ class Decision(Result):
             return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
-        return (_NOTHING, fill(_NEAREST, values), shown_sentence(self.queries, self.smallest, units=self.units, unit=self.unit))
+        return (
+            _NOTHING,
+            fill(_NEAREST, values),
+            shown_sentence(self.queries, self.smallest, units=self.units, unit=self.unit),
+        )
 
 
 def decide_first(

@@ -203,7 +203,9 @@ def _finding(
         label=words.number,
         form=words.form,
         floor=words.floor,
-        marked="" if rows is None else fill(words.marked, {"affected": int(rows.sum()), "answers": search.judgements.answers}),
+        marked=""
+        if rows is None
+        else fill(words.marked, {"affected": int(rows.sum()), "answers": search.judgements.answers}),
         number=None if symptom is None else symptom.number,
         affected=None if rows is None else int(rows.sum()),
         loss=loss,

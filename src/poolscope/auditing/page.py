@@ -137,6 +137,8 @@ def _cause(audit: Audit, finding: Finding) -> dict[str, Any]:
     if finding.affected and loss is not None and loss.value is not None:
         costs = f"{number_text(loss, 'percent')} {interval_text(loss, 'percent')}"
         evidence.insert(0, f"{finding.marked} That costs {costs} of all relevant texts.")
+    if finding.examples:
+        evidence.append(finding.examples)
     shown, zero = (number_text(Estimate(value), finding.form) for value in (number.floor if number else None, 0.0))
     return {
         "title": finding.title,

@@ -24,8 +24,13 @@ _SHOWS_NONE = "too few to prove a gain, whatever its size."
 _SHOWN = "only a change of {smallest:score} or more would have shown."
 _SHOWN_NONE = "no change could have shown."
 POWER_WORDS = tuple(
-    words for name in _QUERIES.values() for words in (
-        f"{name}: {_SHOWS}", f"{name}: {_SHOWS_NONE}", f"With {name}, {_SHOWN}", f"With {name}, {_SHOWN_NONE}"
+    words
+    for name in _QUERIES.values()
+    for words in (
+        f"{name}: {_SHOWS}",
+        f"{name}: {_SHOWS_NONE}",
+        f"With {name}, {_SHOWN}",
+        f"With {name}, {_SHOWN_NONE}",
     )
 )
 

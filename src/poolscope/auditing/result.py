@@ -42,7 +42,9 @@ _ALLOWED = "allowed are folders that `poolscope audit MODEL TEXTS --output FOLDE
 _FOUND = "{found:count} of {queries:count query} {found:number has} a relevant text in the top {k:count}."
 _SELF_MADE = "{found:count} of {queries:count self-made query} {found:number has} their text in the top {k:count}."
 _ALL_FOUND = "No query is missed."
-_MISSED = "{missed:count query} {missed:number is} missed; cures that find more than they lose would find {explained:count}."
+_MISSED = (
+    "{missed:count query} {missed:number is} missed; cures that find more than they lose would find {explained:count}."
+)
 _NO_QUERIES = "No queries: symptoms are counted, and nothing could be tried. Name a file with --queries."
 HEADLINE_WORDS = (_FOUND, _SELF_MADE, _ALL_FOUND, _MISSED, _NO_QUERIES)
 
@@ -72,6 +74,12 @@ class Finding(Result):
     loss: Estimate | None = None
     cures: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def examples(self) -> str:
+        """A few rows to look up; "" where none are named."""
+        names = self.values.get("examples") or ()
+        return f"For example: {', '.join(map(str, names))}." if names else ""
 
     @property
     def urgency(self) -> tuple[int, bool, int, float]:
@@ -246,8 +254,8 @@ class Audit(Result):
         return (*self.sentences(), *self.decision.in_words())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a cause."""
-        return [row for finding in self.findings for row in finding.rows()]
+        """One row a cause, in the order of the screen."""
+        return [row for finding in (*self.looked, *self.unlooked) for row in finding.rows()]
 
     # -- files ----------------------------------------------------------------------------------------------------
 

@@ -131,6 +131,8 @@ def _causes(audit: Audit, *, details: bool) -> Iterator[Any]:
         yield cause_line(finding)
         if details:
             yield Text(wrapped(" ".join(finding.in_words()), _WIDTH, "    "))
+            if finding.examples:
+                yield Text(wrapped(finding.examples, _WIDTH, "    "), style="dim")
             if finding.cures:
                 tried = ", ".join(audit.labels.get(name, name) for name in finding.cures)
                 yield Text(wrapped(f"Tried: {tried}.", _WIDTH, "    "), style="dim")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poolscope.auditing.cause import Cause, Symptom, Words
+from poolscope.auditing.cause import SHOWN, Cause, Symptom, Words
 from poolscope.auditing.search import Search
 from poolscope.metrics.one_space import FEWEST_TEXTS, one_space
 
@@ -22,7 +22,12 @@ def share_of_another_origin(search: Search) -> Symptom | None:
         return None
     texts = np.zeros(len(search.texts), bool)
     texts[measured.strays] = True
-    values = {"count": int(texts.sum()), "texts": measured.texts, "rows": [int(k) for k in measured.strays]}
+    values = {
+        "count": int(texts.sum()),
+        "texts": measured.texts,
+        "rows": [int(k) for k in measured.strays],
+        "examples": [str(search.text_ids[k]) for k in measured.strays[:SHOWN]] if len(search.text_ids) else [],
+    }
     return Symptom(measured.other, texts, values=values, defect=measured.above_floor)
 
 
