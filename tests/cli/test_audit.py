@@ -243,7 +243,7 @@ def test_a_fix_goes_on_after_its_vectors_were_written_and_changes_nothing_that_i
     assert json.loads((tmp_path / "f.json").read_text())["change"]["queries"] == COUNT
     assert (tmp_path / "f" / "vectors.parquet").read_bytes() == written
     other = ("fix", tmp_path / "a", "--cure", "mean-subtracted", "-o", tmp_path / "f")
-    with pytest.raises(InputError, match="f.vectors.parquet"):
+    with pytest.raises(InputError, match=r"f.vectors\.parquet"):
         run_command(*other)
     assert (tmp_path / "f" / "vectors.parquet").read_bytes() == written
     (tmp_path / "b").mkdir()

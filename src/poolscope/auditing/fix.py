@@ -188,9 +188,9 @@ def _refuse_inputs(called: Mapping[str, Any], names: Sequence[str]) -> None:
     """Refuse to write over what the audit read."""
     settings = called["settings"]
     read = (called["model"], called.get("texts"), settings["queries"], settings.get("reference"))
-    known = [os.stat(name) for name in read if name and os.path.exists(name)]
+    known = [Path(name).stat() for name in read if name and Path(name).exists()]
     for name in names:
-        if os.path.exists(name) and any(os.path.samestat(os.stat(name), each) for each in known):
+        if Path(name).exists() and any(os.path.samestat(Path(name).stat(), each) for each in known):
             raise InputError(f"{name}: the audit read it, and nothing is changed in place. Choose another -o FOLDER.")
 
 

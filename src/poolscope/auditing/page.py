@@ -94,7 +94,7 @@ def _quality(audit: Audit) -> Iterator[tuple[str, str, str]]:
 
 
 def _parts(audit: Audit) -> Iterator[dict[str, Any]]:
-    """The parts of the bar: queries found, found by each cure that adds some, and by none that finds more than it loses."""
+    """The parts of the bar: queries found, and missed ones, by the cure that finds them."""
     if not audit.queries or audit.ledger is None:
         return
     colours = Counter(_colours(audit).values())

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from poolscope.auditing.words import fill
-from poolscope.numbers import Index
+from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import FEWEST_PAIRED, ON_THESE_TEXTS, query_units
 
 _USUAL = 0.8
-"""The smallest gain in nDCG that a trial would have shown, times √units: the median of the audits that
+"""The smallest gain in nDCG that a trial would have shown, times √queries that are units: the median of the audits that
 `benchmarks/held_back.py` makes, of which eight in ten lie between 0.57 and 0.93."""
 _QUERIES = {
     "queries": "{queries:count query}",
@@ -35,13 +35,21 @@ POWER_WORDS = tuple(
 )
 
 
-def usual_reach(units: int) -> float:
-    """The smallest gain in nDCG that queries about so many documents or texts usually prove.
+_ALIKE = 0.05
+"""How much the gains of two queries of one unit correlate; on the manuals no correlation is seen."""
 
-    >>> usual_reach(100)
-    0.08
+
+def usual_reach(sizes: Array) -> float:
+    """The smallest gain in nDCG that queries usually prove, from the number of queries of each unit.
+
+    Queries of one unit count for less, by the design effect of Kish (1965, Survey Sampling).
+
+    >>> usual_reach(np.ones(100)), round(usual_reach(np.full(50, 2)), 4)
+    (0.08, 0.082)
     """
-    return _USUAL / math.sqrt(max(units, 1))
+    queries = float(sizes.sum())
+    alike = (sizes**2).sum() / queries - 1  # others of its unit, for a mean query
+    return _USUAL * math.sqrt((1 + _ALIKE * alike) / queries)
 
 
 def shown_sentence(queries: int, smallest: float, *, units: int = 0, unit: str = "queries") -> str:
@@ -64,5 +72,5 @@ def reach_sentence(relevant: Index, documents: Sequence[str] | None, *, k: int) 
     '3 queries about 2 documents: too few to prove a gain, whatever its size.'
     """
     units = query_units(relevant, documents)
-    values = {"queries": len(units.of), "units": len(units), "k": k, "gain": usual_reach(len(units))}
+    values = {"queries": len(units.of), "units": len(units), "k": k, "gain": usual_reach(units.sizes)}
     return fill(f"{_QUERIES[units.name]}: {_SHOWS if len(units) >= FEWEST_PAIRED else _SHOWS_NONE}", values)

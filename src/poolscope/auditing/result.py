@@ -54,7 +54,8 @@ class Finding(Result):
     """What the audit says about one cause.
 
     `number` is its symptom with interval and floor (None: not looked at), shown by `label` and `form`; `floor` says
-    what its floor is. `affected` of the relevant texts have it (`marked` is the sentence for that), and `loss` is what that costs: how much more often they are missed, times their share.
+    what its floor is. `affected` of the relevant texts have it, which `marked` says in words, and `loss` is what that
+    costs: how much more often they are missed, times their share.
     `cures` names those that were tried. `values` fill the sentence.
     """
 

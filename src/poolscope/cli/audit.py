@@ -200,8 +200,8 @@ def _refuse_for_models(model: str, **chosen: str | None) -> None:
 
     if useless := received(chosen):
         raise InputError(
-            f"{', '.join(useless)}: this is for vectors, and {without_secrets(model)} was taken for a model. Leave it out, or "
-            f"name a file of vectors, or a store as in chroma:FOLDER/collection."
+            f"{', '.join(useless)}: this is for vectors, and {without_secrets(model)} was taken for a model. Leave it "
+            f"out, or name a file of vectors, or a store as in chroma:FOLDER/collection."
         )
 
 

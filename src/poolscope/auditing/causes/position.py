@@ -63,6 +63,6 @@ POSITION = Cause(
         unlooked="Too few relevant texts are long enough, or the model does not pool by a mean.",
         number="lead of the start of a text",
         form="signed",
-        marked="{affected:count} of {answers:count relevant text} {affected:number is} nearest to the query in the last quarter.",
+        marked="For {affected:count} of {answers:count relevant text}, the last quarter is nearest to the query.",
     ),
 )
