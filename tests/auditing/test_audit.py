@@ -135,7 +135,14 @@ def test_queries_about_few_documents_have_no_intervals_and_no_change_that_would_
     assert {trial.smallest for trial in few.trials} == {1.0}
     assert few.decision.units == 7
     changed = replace(few, query_ndcg=few.query_ndcg * 0.5)
-    assert compare(few, changed, names=["a", "b"]).changes[0].smallest == 1
+    worse = compare(few, changed, names=["a", "b"])
+    assert worse.changes[0].gain.interval is None  # all seven documents lose, which two of 128 flips of signs do
+    assert worse.worse() == ["b"]
+    assert not compare(changed, few, names=["a", "b"]).worse()
+    assert not compare(few, few, names=["a", "b"]).changes[0].beyond_chance
+    mixed = replace(few, query_ndcg=np.where(np.array(few.query_units) < 4, 0.5, 1.0) * few.query_ndcg)
+    assert compare(few, mixed, names=["a", "b"]).changes[0].smallest == 1
+    assert not compare(few, mixed, names=["a", "b"]).worse()
 
 
 def test_the_page_has_the_interval_of_the_queries_found(found):

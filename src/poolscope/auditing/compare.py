@@ -17,7 +17,7 @@ from poolscope.auditing.words import fill
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import folder_to_write
-from poolscope.numbers.intervals import FEWEST_PAIRED, Estimate, PairedDifference, paired_difference
+from poolscope.numbers.intervals import FEWEST_PAIRED, LEVEL, Estimate, PairedDifference, paired_difference
 from poolscope.replacing import replaced_files
 from poolscope.results import Result, cells
 from poolscope.show.verdicts import Level
@@ -57,9 +57,15 @@ class AuditChange(Result):
     levels: tuple[tuple[str, Level, Level], ...] = ()
 
     @property
+    def beyond_chance(self) -> bool:
+        """Does the interval exclude 0; or, of too few documents for one, do hardly any flips of signs reach it?"""
+        around = self.gain.interval
+        return self.p <= 1 - LEVEL if around is None else not around.low <= 0 <= around.high
+
+    @property
     def worse(self) -> bool:
         """Is the change a loss beyond chance, or does a cause become `fix` that was not?"""
-        lower = self.gain.interval is not None and self.gain.interval.high < 0
+        lower = self.beyond_chance and self.gain.value_or_raise < 0
         return lower or any(after == "fix" != before for _, before, after in self.levels)
 
     def in_words(self) -> tuple[str, ...]:
@@ -76,11 +82,10 @@ class AuditChange(Result):
             "broken": len(self.broken),
             "smallest": self.smallest,
         }
-        around = self.gain.interval
         said = (fill(_CHANGE, values), fill(_MOVED, values))
-        if around is None or around.low <= 0 <= around.high:
+        if not self.beyond_chance:
             return (*said, _CHANCE, shown_sentence(self.queries, self.smallest))
-        return (*said, _WORSE if around.high < 0 else _BETTER)
+        return (*said, _WORSE if self.gain.value_or_raise < 0 else _BETTER)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
