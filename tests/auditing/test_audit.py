@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ import poolscope
 from audit_data import asking, bag_of_words, topics
 from poolscope import Audit, audit, compare, fix
 from poolscope.auditing.card import card_markdown, card_svg, save_card
-from poolscope.auditing.screen import as_text
+from poolscope.auditing.screen import as_text, cause_line
+from poolscope.auditing.words import interval_text
 from poolscope.errors import InputError, PoolscopeError, StoreError
+from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.show.verdicts import LEVEL_COLOURS, LEVELS
 
 
@@ -147,11 +150,66 @@ def test_a_screen_has_80_columns_and_no_label_is_cut(found, details):
     assert all(any(finding.title in line and finding.label in line for line in lines) for finding in shown)
 
 
+def test_every_title_number_label_and_interval_fits_a_line(found):
+    for finding in found.findings:
+        for value in (0.0002, 0.9999, -0.0321, 1.0):
+            number = Estimate(value, Interval(value - 0.1, value + 0.1, 0.95, "", "", "texts"))
+            line = str(cause_line(replace(finding, number=number)))
+            assert len(line) <= 80
+            assert f"{finding.title} " in line
+    for cause in ("long-texts", "short-texts"):
+        number = Estimate(0.0321, Interval(0.0123, 0.0456, 0.95, "", "", "texts"))
+        line = str(cause_line(replace(found[cause], number=number)))
+        assert line.endswith(interval_text(number, found[cause].form))
+
+
 def test_numbers_are_the_same_on_screen_page_and_in_json(found):
     shown = f"{found.ndcg.value_or_raise:.3f}"
     assert shown in as_text(found)
     assert shown in found.to_html()
     assert round(found.to_dict()["ndcg"]["value"], 3) == float(shown)
+
+
+def test_queries_about_few_documents_have_no_intervals_and_no_change_that_would_show(texts):
+    documents = [str(k % 7) for k in range(len(texts))]
+    few = audit(noisy, texts, queries=asking(texts, words=2), groups=documents)
+    assert few.unit == "documents"
+    assert few.ndcg.interval is None
+    assert few.ndcg.no_interval[1:] in as_text(few)
+    assert "95%" not in as_text(few).partition("Causes")[0]
+    assert {trial.smallest for trial in few.trials} == {1.0}
+    assert few.decision.units == 7
+    changed = replace(few, query_ndcg=few.query_ndcg * 0.5)
+    worse = compare(few, changed, names=["a", "b"])
+    assert worse.changes[0].gain.interval is None  # all seven documents lose, which two of 128 flips of signs do
+    assert worse.worse() == ["b"]
+    assert not compare(changed, few, names=["a", "b"]).worse()
+    assert not compare(few, few, names=["a", "b"]).changes[0].beyond_chance
+    mixed = replace(few, query_ndcg=np.where(np.array(few.query_units) < 4, 0.5, 1.0) * few.query_ndcg)
+    assert compare(few, mixed, names=["a", "b"]).changes[0].smallest == 1
+    assert not compare(few, mixed, names=["a", "b"]).worse()
+
+
+def test_the_page_has_the_interval_of_the_queries_found(found):
+    assert interval_text(found.found, "percent") in found.to_html().partition("<table")[0]
+
+
+def test_a_floor_that_is_not_chance_is_called_what_it_is(found, tmp_path):
+    found = audit("builtin:wordllama", topics(60, seed=3))
+    assert found["language"].floor != found["hubs"].floor
+    page = found.to_html()
+    assert f"{found['language'].floor} {found['language'].number.floor:.2f}×" in page
+
+
+def test_a_symptom_that_most_relevant_texts_have_is_named_in_no_miss():
+    texts = [f"{text} {'long ' * (k % 5 > 0) * 30}" for k, text in enumerate(topics(90, seed=11))]
+    found = audit(noisy, texts, queries=asking(texts, words=1))
+    finding = found["short-texts"]
+    assert finding.affected > found.corpus["answers"] / 2
+    assert str(finding.affected) in finding.marked
+    listed = [line for line in found.to_html().splitlines() if "is at rank" in line]
+    assert listed
+    assert not any(finding.title.lower() in line for line in listed)
 
 
 def test_words_of_others_are_no_markup_on_page_and_card():

@@ -60,7 +60,7 @@ def test_queries_of_one_document_count_as_one_draw():
     apart = run_trials([Attempt("it", before, after)], np.arange(80))[0]
     together = run_trials([Attempt("it", before, after)], np.arange(80) // 20, unit="documents")[0]
     assert (apart.units, together.units) == (80, 4)
-    assert together.smallest > apart.smallest
+    assert together.smallest == 1 > apart.smallest  # four documents prove nothing, however large the gain
     assert "documents" in (together.gain.no_interval or together.gain.interval.answers)
 
 

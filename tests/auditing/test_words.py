@@ -31,6 +31,7 @@ CAUSES = all_causes()
 CURES = {cure.name: cure for cause in CAUSES.values() for cure in cause.cures}
 TEMPLATES = [
     *(part for cause in CAUSES.values() for part in (cause.words.present, cause.words.absent, cause.words.unlooked)),
+    *(cause.words.marked for cause in CAUSES.values()),
     *(cure.does for cure in CURES.values()),
     *COST_WORDS,
     *DECISION_WORDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 
 import numpy as np
@@ -171,8 +172,13 @@ def test_rows_of_an_index_that_are_wrong_are_a_defect(world):
     broken = audit(vectors, texts)
     assert broken["index"].level == "fix"
     assert broken["index"].values["shared"] == 2
+    assert [each.partition(":")[0] for each in broken["index"].values["examples"]] == ["3", "4"]
     vectors[7] = np.nan
-    assert audit(vectors, texts)["index"].values["broken"] == 1
+    found = audit(vectors, texts)
+    assert found["index"].values["broken"] == 1
+    assert [each.partition(":")[0] for each in found["index"].values["examples"]] == ["7", "3", "4"]
+    assert found["index"].examples in html.unescape(found.to_html())
+    assert found.rows()[0]["cause"] == "index"  # a table begins with what is most serious, as the screen does
 
 
 def test_vectors_of_another_model_among_those_of_an_index_are_a_defect():

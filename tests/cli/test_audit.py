@@ -12,7 +12,7 @@ import pytest
 from audit_data import sentences
 from command_line import invoke
 from command_line import run as run_command
-from poolscope import Audit, read_index, write_index
+from poolscope import Audit, fix, read_index, write_index
 from poolscope.digests import KEY, sealed
 from poolscope.encoders import as_encoder
 from poolscope.encoders.transformers import OwnCodeWarning
@@ -176,6 +176,13 @@ def test_a_cure_without_its_cause_is_not_carried_out(folder, texts, queries, tmp
         run_command("fix", tmp_path / "a", "--cure", cure, "-o", tmp_path / "f")
 
 
+def test_a_temperature_is_refused_for_a_model_without_attention_and_nothing_is_written(texts, queries, tmp_path):
+    run("builtin:wordllama", texts, "--queries", queries, "--no-page", "--output", tmp_path / "a")
+    with pytest.raises(InputError, match="--cure temperature"):
+        run_command("fix", tmp_path / "a", "--cure", "temperature", "-o", tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+
+
 def test_merged_copies_of_documents_keep_their_answers(folder, tmp_path):
     rows = [{"id": f"d{k}#{n}", "text": text} for k in range(COUNT) for n, text in enumerate((TEXTS[0], TEXTS[k]))]
     asked = [{"query": TEXTS[k].split(maxsplit=3)[-1], "relevant": f"d{k}"} for k in range(1, COUNT)]
@@ -212,12 +219,40 @@ def test_changed_vectors_go_into_a_new_collection_and_never_over_an_old_one(fold
     written = read_index(tmp_path / "new.npz")
     assert written.ids == tuple(map(str, range(COUNT)))
     assert np.abs(written.vectors.mean(axis=0)).max() < 0.1
+    run_command(*call, "-o", tmp_path / "g")  # the same vectors are there already
+    other = ["mean-subtracted" if each == "mean-projected" else each for each in call]
     with pytest.raises(InputError, match=r"new\.npz"):
-        run_command(*call, "-o", tmp_path / "g")
+        run_command(*other, "-o", tmp_path / "h")
     with pytest.raises(InputError, match="maxsim"):
         run_command("fix", tmp_path / "a", "--cure", "maxsim", "--into", tmp_path / "b.npz")
     with pytest.raises(InputError, match="no place"):  # said before the work, in a dry run too
         run_command("fix", tmp_path / "a", "--cure", "mean-projected", "--into", "nowhere://x", "--dry-run")
+
+
+def test_a_fix_goes_on_after_its_vectors_were_written_and_changes_nothing_that_it_read(
+    folder, texts, queries, tmp_path, monkeypatch
+):
+    run(folder, texts, "--queries", queries, "--no-page", "--output", tmp_path / "a")
+    call = ("fix", tmp_path / "a", "--cure", "mean-projected", "-o", tmp_path / "f")
+    with monkeypatch.context() as stopped:
+        stopped.setattr("poolscope.auditing.fix._Work.measured", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            fix(tmp_path / "a", tmp_path / "f", cure="mean-projected")
+    written = (tmp_path / "f" / "vectors.parquet").read_bytes()
+    run_command(*call, "--json", tmp_path / "f.json")
+    assert json.loads((tmp_path / "f.json").read_text())["change"]["queries"] == COUNT
+    assert (tmp_path / "f" / "vectors.parquet").read_bytes() == written
+    other = ("fix", tmp_path / "a", "--cure", "mean-subtracted", "-o", tmp_path / "f")
+    with pytest.raises(InputError, match=r"f.vectors\.parquet"):
+        run_command(*other)
+    assert (tmp_path / "f" / "vectors.parquet").read_bytes() == written
+    (tmp_path / "b").mkdir()
+    mine = tmp_path / "b" / "texts.jsonl"
+    mine.write_bytes(texts.read_bytes())
+    run(folder, mine, "--queries", queries, "--no-page", "--output", tmp_path / "c")
+    with pytest.raises(InputError, match=r"texts\.jsonl"):
+        run_command("fix", tmp_path / "c", "--cure", "stripped", "-o", tmp_path / "b")
+    assert mine.read_bytes() == texts.read_bytes()
 
 
 def test_an_index_is_fixed_by_the_model_that_made_it(folder, texts, queries, tmp_path):

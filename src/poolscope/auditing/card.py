@@ -27,7 +27,7 @@ _MARKDOWN, _BADGE, _PICTURES = ".md", ".json", (".svg", ".png")
 
 def card_lines(audit: Audit) -> list[str]:
     """The lines of a card: the headline, the quality, and the decision."""
-    quality = f"nDCG@{audit.rule.k} {number_text(audit.ndcg, 'score')} {interval_text(audit.ndcg, 'score')}"
+    quality = f"nDCG@{audit.rule.k} {number_text(audit.ndcg, 'score')} {interval_text(audit.ndcg, 'score')}".rstrip()
     return [audit.sentences()[0], *([quality] if audit.queries else []), *audit.decision.in_words()[:2]]
 
 

@@ -25,8 +25,8 @@ class Symptom:
     """The symptom of a cause on these texts: one number, and a mark for every text that has it.
 
     `number` has its interval and its floor. `texts` marks the texts that have the symptom, or `answers` the rows of the
-    ledger (a query and a relevant text) where it goes by both; None where all have it. `values` fill the words.
-    `defect`: it is wrong whatever the queries say.
+    ledger (a query and a relevant text) where it goes by both; None where all have it. `values` fill the words;
+    `examples` among them are a few names to look up. `defect`: it is wrong whatever the queries say.
     """
 
     number: Estimate
@@ -47,7 +47,8 @@ class Words:
     """The sentences of a cause, as templates. `number` is a label of at most 32 characters for the symptom's number.
 
     `present` and `absent` say what was seen, `unlooked` why the cause was not looked at. `form` is how the number is
-    shown: "percent", "score", "times" or "signed".
+    shown: "percent", "score", "times" or "signed". `marked` says what the symptom marks among the relevant texts, and
+    `floor` what the floor of the number is.
     """
 
     present: str
@@ -55,6 +56,8 @@ class Words:
     unlooked: str
     number: str
     form: str = "percent"
+    marked: str = "{affected:count} of {answers:count relevant text} {affected:number has} this symptom."
+    floor: str = "by chance"
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Cause:
 
 
 CAUSES: dict[str, Cause] = {}
+SHOWN = 5
+"""Rows that are named as examples."""
 
 
 def register_cause(cause: Cause) -> Cause:

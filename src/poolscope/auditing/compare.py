@@ -17,7 +17,7 @@ from poolscope.auditing.words import fill
 from poolscope.digests import digests_of_files, sealed
 from poolscope.errors import InputError
 from poolscope.files import folder_to_write
-from poolscope.numbers.intervals import Estimate, PairedDifference, paired_difference
+from poolscope.numbers.intervals import FEWEST_PAIRED, LEVEL, Estimate, PairedDifference, paired_difference
 from poolscope.replacing import replaced_files
 from poolscope.results import Result, cells
 from poolscope.show.verdicts import Level
@@ -39,7 +39,8 @@ class AuditChange(Result):
     """A later audit beside the first, on the queries that both asked.
 
     `gain` is the change of the mean nDCG@k with its interval; `rescued` and `broken` are queries that only the later
-    one finds, and only the first. `levels` has the levels of each cause in both, where they differ.
+    one finds, and only the first. `smallest` is the smallest change that would have shown, 1 where none would.
+    `levels` has the levels of each cause in both, where they differ.
     """
 
     first: str
@@ -56,9 +57,15 @@ class AuditChange(Result):
     levels: tuple[tuple[str, Level, Level], ...] = ()
 
     @property
+    def beyond_chance(self) -> bool:
+        """Does the interval exclude 0; or, of too few documents for one, do hardly any flips of signs reach it?"""
+        around = self.gain.interval
+        return self.p <= 1 - LEVEL if around is None else not around.low <= 0 <= around.high
+
+    @property
     def worse(self) -> bool:
         """Is the change a loss beyond chance, or does a cause become `fix` that was not?"""
-        lower = self.gain.interval is not None and self.gain.interval.high < 0
+        lower = self.beyond_chance and self.gain.value_or_raise < 0
         return lower or any(after == "fix" != before for _, before, after in self.levels)
 
     def in_words(self) -> tuple[str, ...]:
@@ -75,11 +82,10 @@ class AuditChange(Result):
             "broken": len(self.broken),
             "smallest": self.smallest,
         }
-        around = self.gain.interval
         said = (fill(_CHANGE, values), fill(_MOVED, values))
-        if around is None or around.low <= 0 <= around.high:
+        if not self.beyond_chance:
             return (*said, _CHANCE, shown_sentence(self.queries, self.smallest))
-        return (*said, _WORSE if around.high < 0 else _BETTER)
+        return (*said, _WORSE if self.gain.value_or_raise < 0 else _BETTER)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -187,6 +193,7 @@ def _change(first: Audit, second: Audit, first_name: str, second_name: str) -> A
     rows = [np.array([where[query] for query in common]) for where in places]
     units = np.array(first.query_units)[rows[0]]
     paired: PairedDifference = paired_difference(first.query_ndcg[rows[0]], second.query_ndcg[rows[1]], units)
+    provable = paired.units >= FEWEST_PAIRED and (paired.change.interval is not None or not paired.changed)
     missed = [{audit.query_texts[place] for place in _missed(audit)} for audit in (first, second)]
     found = [[query not in side for query in common] for side in missed]
     levels = {finding.cause: finding.level for finding in first.findings}
@@ -199,7 +206,7 @@ def _change(first: Audit, second: Audit, first_name: str, second_name: str) -> A
         found_after=sum(found[1]),
         gain=paired.change,
         p=paired.p_value,
-        smallest=paired.smallest_gain,
+        smallest=paired.smallest_gain if provable else 1.0,
         rescued=tuple(query for query, one, two in zip(common, *found, strict=True) if two and not one),
         broken=tuple(query for query, one, two in zip(common, *found, strict=True) if one and not two),
         levels=tuple(

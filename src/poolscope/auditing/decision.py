@@ -18,6 +18,7 @@ from poolscope.results import Result
 _NOTHING = "Nothing that we tried is proven to help."
 _NEAREST = "The best try was {label}: nDCG@{k:count} changed by {gain:signed} {gain:interval}."
 _DEFECT = "Repair this first: {title}."
+_DEFECT_TOO = "Repair this too: {title}."
 _BESIDES = "Also proven: {label}, with a gain in nDCG@{k:count} of {gain:signed} {gain:interval}."
 _SELF_MADE = "The queries are self-made: prove the gain with your own before you pay for it."
 _GAIN = (
@@ -25,7 +26,7 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _DEFECT_TOO, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -35,7 +36,8 @@ class Decision(Result):
     `kind` is "defect" (`defects` has title and sentence of each), "cure", "nothing" or "untried" (no queries). `step`
     names the cure, `does` says it as an imperative, `command` does it; a defect has them where a cure is at hand.
     `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest. `left` counts
-    the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown.
+    the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown, with so
+    many `units` of its interval.
     """
 
     kind: str
@@ -50,6 +52,8 @@ class Decision(Result):
     left: int = 0
     queries: int = 0
     smallest: float | None = None
+    units: int = 0
+    unit: str = "queries"
     self_made: bool = False
     defects: tuple[tuple[str, str], ...] = ()
     k: int = 10
@@ -62,7 +66,11 @@ class Decision(Result):
             besides = (fill(_BESIDES, values),) if self.label else ()
             does = (self.does,) if self.does else ()
             return (
-                *(line for pair in self.defects for line in (fill(_DEFECT, {"title": pair[0]}), pair[1])),
+                *(
+                    line
+                    for place, (title, sentence) in enumerate(self.defects)
+                    for line in (fill(_DEFECT_TOO if place else _DEFECT, {"title": title}), sentence)
+                ),
                 *does,
                 *besides,
             )
@@ -72,7 +80,11 @@ class Decision(Result):
             return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
-        return (_NOTHING, fill(_NEAREST, values), shown_sentence(self.queries, self.smallest))
+        return (
+            _NOTHING,
+            fill(_NEAREST, values),
+            shown_sentence(self.queries, self.smallest, units=self.units, unit=self.unit),
+        )
 
 
 def decide_first(
@@ -85,6 +97,7 @@ def decide_first(
     defects: Sequence[Any] = (),
     values: Mapping[str, object] | None = None,
     command: str = "",
+    unit: str = "queries",
 ) -> Decision:
     """Choose what to do first: a defect; else the proven cure that gains most, of equal gains the cheaper one."""
     found = tuple((finding.title, finding.sentence) for finding in defects)
@@ -97,9 +110,9 @@ def decide_first(
     best = min(proven, key=lambda trial: (-round(trial.gain.value_or_raise, 3), costs[trial.name].weight), default=None)
     if best is None:  # of those with an interval, where there are any
         best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.value_or_raise), default=None)
-    common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k}
+    common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k, "unit": unit}
     if best is not None:
-        common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}
+        common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest, "units": best.units}
     if found:
         named = {"label": "", "gain": None} if not proven or best is None or best.name == cured else {}
         return Decision(kind="defect", defects=found, **{**common, **named}, **repair)

@@ -106,6 +106,7 @@ def examine(
             defects=[finding for finding in findings if finding.reason == "defect"],
             values={"candidates": search.candidates, "k": search.k},
             command=command,
+            unit=search.unit,
         ),
         threshold=None if before is None else clock.timed("threshold", lambda: score_threshold(search)),
         misses=() if ledger is None else clock.timed("misses", lambda: open_misses(search, ledger)),
@@ -287,6 +288,10 @@ def _finding(
         sentence=sentence,
         label=words.number,
         form=words.form,
+        floor=words.floor,
+        marked=""
+        if rows is None
+        else fill(words.marked, {"affected": int(rows.sum()), "answers": search.judgements.answers}),
         number=None if symptom is None else symptom.number,
         affected=None if rows is None else int(rows.sum()),
         loss=loss,

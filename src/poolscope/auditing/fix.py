@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from poolscope.auditing.search import Search
 from poolscope.auditing.watch import Watch
 from poolscope.auditing.words import fill
 from poolscope.chunks.chunking import chunk_texts
-from poolscope.connectors import check_place, read_index, write_index
+from poolscope.connectors import check_place, kind_of, read_index, write_index
+from poolscope.connectors.base import already_there
 from poolscope.encoders import as_encoder
-from poolscope.errors import InputError, did_you_mean, reading
+from poolscope.encoders.capabilities import has_attention
+from poolscope.errors import InputError, PoolscopeError, did_you_mean, reading
 from poolscope.files import atomic_file, folder_to_write
 from poolscope.numbers import Index
 from poolscope.repairs.repair_file import Repair
@@ -63,7 +65,8 @@ class Fix(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """What was written, and before and after in one line."""
-        values: dict[str, Any] = {"label": self.label, "files": ", ".join(Path(name).name for name in self.files)}
+        files = ", ".join(name if kind_of(name) and not Path(name).suffix else Path(name).name for name in self.files)
+        values: dict[str, Any] = {"label": self.label, "files": files}
         if self.change is None:
             return (fill(_WOULD, values),)
         change = self.change
@@ -132,6 +135,7 @@ def fix(
     if into is not None:
         check_place(into)
     names = tuple(into if into and name == VECTORS else str(Path(output) / name) for name in step.files)
+    _refuse_inputs(called, names)
     does = fill(chosen.does, {"candidates": before.provenance["settings"].get("candidates", 50), "k": before.rule.k})
     proven = any(trial.proven for trial in before.trials if trial.name == chosen.name)
     unproven = 0 if proven else len(before.trials)
@@ -140,7 +144,8 @@ def fix(
         return done
     with folder_to_write(output) as folder:
         way = folder.for_libraries()
-        work = _Work(before, called, way, into or str(way / VECTORS), chosen, does, progress or Watch())
+        shown = into or str(Path(output) / VECTORS)
+        work = _Work(before, called, way, into or str(way / VECTORS), shown, chosen, does, progress or Watch())
         after = step.carry_out(work)
     change = compare(before, after, names=("before", "after")).changes[0]
     return replace(done, change=change)
@@ -180,6 +185,16 @@ def _called(before: Audit, *, trust: bool) -> Mapping[str, Any]:
     return {**called, "options": options}
 
 
+def _refuse_inputs(called: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Refuse to write over what the audit read."""
+    settings = called["settings"]
+    read = (called["model"], called.get("texts"), settings["queries"], settings.get("reference"))
+    known = [Path(name).stat() for name in read if name and Path(name).exists()]
+    for name in names:
+        if Path(name).exists() and any(os.path.samestat(Path(name).stat(), each) for each in known):
+            raise InputError(f"{name}: the audit read it, and nothing is changed in place. Choose another -o FOLDER.")
+
+
 class _Shown(Watch):
     """A watch that shows the phases of another; what the queries can show was said by the audit."""
 
@@ -195,6 +210,7 @@ class _Work:
     called: Mapping[str, Any]
     folder: Path
     place: str
+    shown: str
     cure: Cure
     does: str
     watch: Watch
@@ -273,8 +289,30 @@ class _Work:
             parents = [ids[k] for k in rows]
             ids = [f"{name}#{place}" for name, place in zip(parents, number.tolist(), strict=True)]
             texts = [texts[k] for k in rows] if texts else []
-        write_index(self.place, vectors, ids=ids, texts=texts or None, groups=parents)
+        try:
+            write_index(self.place, vectors, ids=ids, texts=texts or None, groups=parents)
+        except InputError:
+            if not self._holds(ids, vectors):
+                if self.place != self.shown and Path(self.place).exists():
+                    raise already_there(self.shown) from None
+                raise
         return vectors.astype(np.float32)
+
+    def _holds(self, ids: list[str], vectors: NDArray[Any]) -> bool:
+        """Are these vectors there already, as an interrupted run wrote them?"""
+        try:
+            there = read_index(self.place)
+        except PoolscopeError:
+            return False
+        try:
+            if there.vectors.shape != vectors.shape:
+                return False
+            rows = order = np.arange(len(ids))
+            if set(there.ids) == set(ids):  # a store may give them in another order; FAISS keeps no names
+                rows, order = np.argsort(there.ids), np.argsort(ids)
+            return np.allclose(there.vectors[rows], vectors[order], atol=1e-5)
+        finally:
+            there.close()
 
     def write_texts(self, name: str, rows: list[dict[str, Any]]) -> Path:
         """Write texts as JSON lines."""
@@ -362,9 +400,10 @@ def _several(work: _Work) -> Audit:
 
 def _temperature(work: _Work) -> Audit:
     """Write the temperature as a repair of the model, and encode all texts with it."""
-    tau = float(work.cure.setting["temperature"])
-    Repair(temperature=tau).save(work.folder / REPAIR)
     encoder = as_encoder(work.model, **work.called["options"])
+    if not has_attention(encoder):
+        raise _does_not_apply(work.cure)
+    Repair(temperature=float(work.cure.setting["temperature"])).save(work.folder / REPAIR)
     with tempscale(encoder, Repair.load(work.folder / REPAIR).temperature):
         return work.again(work.corpus, encoder=encoder)
 

@@ -110,9 +110,14 @@ def _facts(queries: JudgedQueries | None) -> dict[str, Any] | None:
 def _announced(request: Request) -> _Inputs:
     """Read texts and queries, and announce the smallest gain that the queries can show, before anything is encoded."""
     inputs = _read(request)
-    if inputs.queries is not None:
-        request.watch.say(reach_sentence(inputs.queries.relevant, inputs.documents, k=request.k))
+    _announce(request, inputs.queries, inputs.documents)
     return inputs
+
+
+def _announce(request: Request, queries: JudgedQueries | None, documents: Sequence[str] | None) -> None:
+    """Say what the queries can show."""
+    if queries is not None:
+        request.watch.say(reach_sentence(queries.relevant, documents, k=request.k))
 
 
 def _read(request: Request) -> _Inputs:
@@ -320,6 +325,7 @@ def _of_index(request: Request) -> tuple[Search, dict[str, Any], tuple[str, ...]
         )
     brought = collection.groups if collection.groups is not None and tells(collection.groups) else None
     documents = _documents(collection.ids, request.groups) if brought is None else brought
+    _announce(request, queries, documents)
     texts = [] if collection.texts is None else list(collection.texts)
     search = _of_vectors(
         request, collection.vectors, texts, collection.ids, documents, collection.source, queries, None, collection

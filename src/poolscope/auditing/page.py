@@ -13,11 +13,12 @@ from poolscope.auditing.map import drawing
 from poolscope.auditing.misses import MOST_MISSES, Inside, Miss
 from poolscope.auditing.result import Audit, Finding
 from poolscope.auditing.rule import WHY
-from poolscope.auditing.screen import LEVEL_WORDS, subject, trial_line
+from poolscope.auditing.screen import LEVEL_WORDS, intervals_line, subject
 from poolscope.auditing.words import count, interval_text, number_text, percent, score, signed
 from poolscope.errors import require
 from poolscope.evaluation.matches import shown_token
 from poolscope.evaluation.paired import CureTrial
+from poolscope.numbers.intervals import Estimate
 from poolscope.results import plain
 from poolscope.show.charts import COLOURS, GREY, panel
 from poolscope.words import clean
@@ -39,6 +40,7 @@ def audit_page(audit: Audit) -> str:
         "subject": subject(audit).split(" · "),
         "headline": audit.sentences(),
         "quality": list(_quality(audit)),
+        "intervals": intervals_line(audit) if audit.queries else "",
         "parts": list(_parts(audit)),
         "beside": _beside(audit),
         "missed": audit.missed,
@@ -85,27 +87,23 @@ def _quality(audit: Audit) -> Iterator[tuple[str, str, str]]:
         return
     k = audit.rule.k
     rows = ((f"nDCG@{k}", audit.ndcg), (f"recall@{k}", audit.recall), (f"MRR@{k}", audit.mrr))
-    yield (
-        "Relevant texts found",
-        number_text(audit.relevant_found, "percent"),
-        interval_text(audit.relevant_found, "percent"),
-    )
+    for label, share in (("Queries found", audit.found), ("relevant texts found", audit.relevant_found)):
+        yield label, number_text(share, "percent"), interval_text(share, "percent")
     for label, number in rows:
         yield label, number_text(number, "score"), interval_text(number, "score")
-    yield f"{audit.rule.level:.0%} intervals over", count(audit.units), audit.unit
 
 
 def _parts(audit: Audit) -> Iterator[dict[str, Any]]:
-    """The parts of the bar: queries found, found by each cure that adds some, and by nothing that we tried."""
+    """The parts of the bar: queries found, and missed ones, by the cure that finds them."""
     if not audit.queries or audit.ledger is None:
         return
     colours = Counter(_colours(audit).values())
     explained = audit.ledger.explained(audit.gaining)[: _COLOURS - 1]
     words = {
-        0: "found in the top results",
+        0: f"found in the top {audit.rule.k:,}",
         **{1 + k: f"missed; found by {audit.labels[each.name]}" for k, each in enumerate(explained)},
         _COLOURS: "missed; found by other cures",
-        _LEFT: "missed; found by nothing that we tried",
+        _LEFT: "missed; found by no cure that finds more than it loses",
     }
     counts = {**colours, 0: audit.queries - audit.missed}
     for colour, name in words.items():
@@ -135,30 +133,37 @@ def _beside(audit: Audit) -> list[tuple[str, int]]:
 
 def _cause(audit: Audit, finding: Finding) -> dict[str, Any]:
     number, loss = finding.number, finding.loss
-    evidence = [trial_line(audit, name) for name in finding.cures]
+    evidence = [_evidence(audit, trial) for trial in audit.trials if trial.name in finding.cures]
     if finding.affected and loss is not None and loss.value is not None:
-        evidence.insert(
-            0,
-            f"{count(finding.affected, 'relevant text')} of {audit.corpus['answers']:,} have it. That costs "
-            f"{number_text(loss, 'percent')} {interval_text(loss, 'percent')} of all relevant texts.",
-        )
-    floor = (
-        ""
-        if number is None or not number.floor
-        else f"by chance {number_text(type(number)(number.floor), finding.form)}"
-    )
+        costs = f"{number_text(loss, 'percent')} {interval_text(loss, 'percent')}"
+        evidence.insert(0, f"{finding.marked} That costs {costs} of all relevant texts.")
+    if finding.examples:
+        evidence.append(finding.examples)
+    shown, zero = (number_text(Estimate(value), finding.form) for value in (number.floor if number else None, 0.0))
     return {
         "title": finding.title,
         "sentence": finding.sentence,
-        "why": WHY[finding.reason],
+        "why": "" if finding.reason == "no symptom" else WHY[finding.reason],
         "evidence": evidence,
         "number": "" if number is None else number_text(number, finding.form),
         "around": "" if number is None else interval_text(number, finding.form),
         "label": finding.label,
-        "floor": floor,
+        "floor": "" if shown in ("–", zero) else f"{finding.floor} {shown}",
         "level": finding.level,
         "word": LEVEL_WORDS[finding.level],
     }
+
+
+def _evidence(audit: Audit, trial: CureTrial) -> str:
+    """What a cure changes, in one line."""
+    change = f"{number_text(trial.gain, 'signed')} {interval_text(trial.gain, 'signed')}".rstrip()
+    moved = f"{len(trial.rescued):,} found, {len(trial.broken):,} lost"
+    return f"{audit.labels.get(trial.name, trial.name)}: nDCG@{audit.rule.k} {change}; {moved}{_part(audit, trial)}."
+
+
+def _part(audit: Audit, trial: CureTrial) -> str:
+    """On how many queries a cure was tried, where that was a part."""
+    return f", tried on {count(trial.queries, 'query')}" if trial.queries < audit.queries else ""
 
 
 class _Scale:
@@ -193,12 +198,14 @@ def _trial(audit: Audit, trial: CureTrial, scale: _Scale) -> dict[str, Any]:
         "proven": trial.proven,
         "rescued": len(trial.rescued),
         "broken": len(trial.broken),
-        "queries": trial.queries,
+        "part": _part(audit, trial),
     }
 
 
 def _miss(audit: Audit, miss: Miss) -> dict[str, Any]:
-    titles = {finding.cause: finding.title.lower() for finding in audit.findings}
+    # What most relevant texts have tells none apart.
+    most = audit.corpus["answers"] / 2
+    titles = {each.cause: each.title.lower() for each in audit.findings if (each.affected or 0) <= most}
     return {
         "query": miss.query,
         "rank": f"{miss.rank:,}",
@@ -207,7 +214,7 @@ def _miss(audit: Audit, miss: Miss) -> dict[str, Any]:
         "score": score(miss.score),
         "needed": score(miss.needed),
         "truncated": f"{miss.truncated:,}" if miss.truncated else "",
-        "symptoms": ", ".join(titles[name] for name in miss.symptoms),
+        "symptoms": ", ".join(titles[name] for name in miss.symptoms if name in titles),
         "inside": None if miss.inside is None else _inside(miss.inside),
         "before": [
             {"rank": each.rank, "id": each.id, "text": each.text, "score": score(each.score), "why": each.why}

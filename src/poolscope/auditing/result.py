@@ -42,18 +42,20 @@ _ALLOWED = "allowed are folders that `poolscope audit MODEL TEXTS --output FOLDE
 _FOUND = "{found:count} of {queries:count query} {found:number has} a relevant text in the top {k:count}."
 _SELF_MADE = "{found:count} of {queries:count self-made query} {found:number has} their text in the top {k:count}."
 _ALL_FOUND = "No query is missed."
-_MISSED = "{missed:count query} {missed:number is} missed; cures that we tried find {explained:count}."
-_KEYWORDS = "Keyword search finds {count:count} of the missed queries."
+_MISSED = (
+    "{missed:count query} {missed:number is} missed; cures that find more than they lose would find {explained:count}."
+)
 _NO_QUERIES = "No queries: symptoms are counted, and nothing could be tried. Name a file with --queries."
-HEADLINE_WORDS = (_FOUND, _SELF_MADE, _ALL_FOUND, _MISSED, _KEYWORDS, _NO_QUERIES)
+HEADLINE_WORDS = (_FOUND, _SELF_MADE, _ALL_FOUND, _MISSED, _NO_QUERIES)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Finding(Result):
     """What the audit says about one cause.
 
-    `number` is its symptom with interval and floor (None: not looked at), shown by `label` and `form`. `affected` of
-    the relevant texts have it, and `loss` is what that costs: how much more often they are missed, times their share.
+    `number` is its symptom with interval and floor (None: not looked at), shown by `label` and `form`; `floor` says
+    what its floor is. `affected` of the relevant texts have it, which `marked` says in words, and `loss` is what that
+    costs: how much more often they are missed, times their share.
     `cures` names those that were tried. `values` fill the sentence.
     """
 
@@ -65,12 +67,20 @@ class Finding(Result):
     sentence: str
     label: str
     form: str
+    floor: str = "by chance"
+    marked: str = ""
     stage: Stage = "model"
     number: Estimate | None = None
     affected: int | None = None
     loss: Estimate | None = None
     cures: tuple[str, ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def examples(self) -> str:
+        """A few rows to look up; "" where none are named."""
+        names = self.values.get("examples") or ()
+        return f"For example: {', '.join(map(str, names))}." if names else ""
 
     @property
     def urgency(self) -> tuple[int, bool, int, float]:
@@ -81,8 +91,8 @@ class Finding(Result):
         return place, self.reason != "defect", STAGES.index(self.stage), -costs
 
     def in_words(self) -> tuple[str, ...]:
-        """The sentence of the symptom, and the reason of the level."""
-        return (self.sentence, WHY[self.reason])
+        """The sentence of the symptom, and the reason of the level where that says more."""
+        return (self.sentence,) if self.reason == "no symptom" else (self.sentence, WHY[self.reason])
 
     def rows(self) -> list[dict[str, Any]]:
         """One row."""
@@ -234,22 +244,19 @@ class Audit(Result):
             return (_NO_QUERIES,)
         found = self.queries - self.missed
         values = {"found": found, "queries": self.queries, "k": self.rule.k, "missed": self.missed}
-        said = [fill(_SELF_MADE if self.self_made else _FOUND, values)]
+        said = (fill(_SELF_MADE if self.self_made else _FOUND, values),)
         if not self.missed:
             return (*said, _ALL_FOUND)
         explained = self.missed - len(self.ledger.unexplained(self.gaining))
-        said.append(fill(_MISSED, {**values, "explained": explained}))
-        if "keywords" in self.ledger.yardsticks:
-            said.append(fill(_KEYWORDS, {"count": len(self.ledger.rescued("keywords"))}))
-        return tuple(said)
+        return (*said, fill(_MISSED, {**values, "explained": explained}))
 
     def in_words(self) -> tuple[str, ...]:
         """Headline and decision in words."""
         return (*self.sentences(), *self.decision.in_words())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a cause."""
-        return [row for finding in self.findings for row in finding.rows()]
+        """One row a cause, in the order of the screen."""
+        return [row for finding in (*self.looked, *self.unlooked) for row in finding.rows()]
 
     # -- files ----------------------------------------------------------------------------------------------------
 

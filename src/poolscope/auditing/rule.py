@@ -36,7 +36,7 @@ WHY: dict[Reason, str] = {
     "no symptom": "There is no sign of it.",
     "cures win nothing": "No cure wins a gain that matters.",
     "costs nothing": "Texts with this symptom are found as often as others.",
-    "too few": "There are too few queries to tell.",
+    "too few": "There are too few queries to tell whether it costs anything.",
     "not looked at": "This was not looked at.",
 }
 """The reason of a level, as a sentence."""

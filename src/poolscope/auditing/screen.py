@@ -15,6 +15,11 @@ from poolscope.show.verdicts import LEVEL_COLOURS, Level
 LEVEL_WORDS: dict[Level, str] = {"fix": "Fix", "look": "Look", "ok": "OK", "unchecked": "Unchecked"}
 _WIDTH = 80
 _TITLE = 18
+_LEFT = "by no cure that finds more than it loses"
+_LEGEND: dict[Level, str] = {
+    "look": "Look: texts with it are missed more often.",
+    "unchecked": "Unchecked: too few queries to tell.",
+}
 _MORE = "For every miss and all evidence: open the page, or add --details."
 
 
@@ -71,7 +76,14 @@ def _quality(audit: Audit) -> Iterator[Any]:
     yield Text("")
     for label, number, form in rows:
         yield Text(f"  {label:<22}{number_text(number, form):>7}  {interval_text(number, form)}")
-    yield Text(f"  {f'{audit.rule.level:.0%} intervals over':<22}{audit.units:>7,}  {audit.unit}")
+    yield Text(f"  {intervals_line(audit)}", style="dim")
+
+
+def intervals_line(audit: Audit) -> str:
+    """What the intervals of the search are over, or why it has none."""
+    if audit.ndcg.interval is None:
+        return f"{audit.ndcg.no_interval.capitalize()}."
+    return f"{audit.rule.level:.0%} intervals over {audit.units:,} {audit.unit}."
 
 
 def _misses(audit: Audit) -> Iterator[Any]:
@@ -88,7 +100,7 @@ def _misses(audit: Audit) -> Iterator[Any]:
         adding = True
     left = len(audit.ledger.unexplained(audit.gaining))
     if left:
-        yield Text(f"{left:>5} by nothing that we tried")
+        yield Text(f"{left:>5} {_LEFT}")
     for name in ("keywords", "best-order"):
         if name in audit.ledger.yardsticks:
             yield Text(f"{len(audit.ledger.rescued(name)):>5} by {audit.labels[name]} (for comparison)", style="dim")
@@ -118,12 +130,21 @@ def _causes(audit: Audit, *, details: bool) -> Iterator[Any]:
     for finding in audit.looked:
         yield cause_line(finding)
         if details:
-            yield Text(wrapped(finding.sentence, _WIDTH, "    "))
-            for name in finding.cures:
-                yield Text(f"    {trial_line(audit, name)}", style="dim")
+            yield Text(wrapped(" ".join(finding.in_words()), _WIDTH, "    "))
+            if finding.examples:
+                yield Text(wrapped(finding.examples, _WIDTH, "    "), style="dim")
+            if finding.cures:
+                tried = ", ".join(audit.labels.get(name, name) for name in finding.cures)
+                yield Text(wrapped(f"Tried: {tried}.", _WIDTH, "    "), style="dim")
+    legend = " ".join(words for level, words in _LEGEND.items() if any(each.level == level for each in audit.looked))
+    if legend and not details:
+        yield Text(legend, style="dim")
     if audit.unlooked:
         names = ", ".join(finding.title.lower() for finding in audit.unlooked)
         yield Text(wrapped(f"Not looked at: {names}.", _WIDTH), style="dim")
+        if details:
+            for finding in audit.unlooked:
+                yield Text(wrapped(f"{finding.title}: {finding.sentence}", _WIDTH, "    "), style="dim")
 
 
 def cause_line(finding: Finding) -> Any:
@@ -134,21 +155,18 @@ def cause_line(finding: Finding) -> Any:
     shown = "" if finding.number is None else number_text(finding.number, finding.form)
     around = "" if finding.number is None else interval_text(finding.number, finding.form)
     line.append(f"{finding.title:<{_TITLE}}", style="default")
-    line.append(f"{shown:>7} {finding.label}", style="default")
+    line.append(f" {shown:>6} {finding.label}", style="default")
     if around and len(line) + len(around) < _WIDTH:
         line.append(f" {around}", style="dim")
     return line
 
 
-def trial_line(audit: Audit, name: str) -> str:
-    """A cure or yardstick: what it changes, in one line."""
-    trial = next(each for each in (*audit.trials, *audit.yardsticks) if each.name == name)
-    return _line(audit.labels.get(name, name), trial)
-
-
-def _line(label: str, trial: CureTrial) -> str:
+def _line(audit: Audit, trial: CureTrial) -> str:
+    """A cure or yardstick: what it changes, and on how many queries where it was tried on a part."""
     change = f"{number_text(trial.gain, 'signed')} {interval_text(trial.gain, 'signed')}"
-    return f"{label:<{MOST_LABEL}} {change:<26} +{len(trial.rescued)} −{len(trial.broken)}"
+    part = f" of {trial.queries:,}" if trial.queries < audit.queries else ""
+    found = f"+{len(trial.rescued)} −{len(trial.broken)}{part}"
+    return f"{audit.labels.get(trial.name, trial.name):<{MOST_LABEL}} {change:<26} {found}"
 
 
 def _trials(audit: Audit) -> Iterator[Any]:
@@ -161,7 +179,7 @@ def _trials(audit: Audit) -> Iterator[Any]:
         heads = f"{title:<{MOST_LABEL}} {f'gain in nDCG@{audit.rule.k}':<26} found, lost"
         yield Text(f"\n{heads}", style="bold")
         for trial in sorted(trials, key=lambda each: -each.gain.value_or_raise):
-            yield Text(_line(audit.labels.get(trial.name, trial.name), trial))
+            yield Text(_line(audit, trial))
 
 
 def print_screen(audit: Audit, console: Any, *, details: bool = False) -> None:

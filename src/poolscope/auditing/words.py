@@ -50,10 +50,12 @@ def number(value: float, noun: str) -> str:
 def percent(value: float) -> str:
     """A share in whole per cent; in one digit more where that would be 0% or 100% and is not.
 
-    >>> percent(0.274), percent(0.004), percent(0.9996), percent(0.0)
-    ('27%', '0.4%', 'above 99.9%', '0%')
+    >>> percent(0.274), percent(0.004), percent(0.9996), percent(0.0), percent(-0.002), percent(-0.0002)
+    ('27%', '0.4%', 'above 99.9%', '0%', '−0.2%', '0%')
     """
-    shown = f"{value:.0%}"
+    shown = f"{value:z.0%}"
+    if -0.005 <= value < 0:
+        return f"{value:z.1%}".replace("-", _MINUS).replace("0.0%", "0%")
     if 0 < value < 1 and shown in ("0%", "100%"):
         return (
             "below 0.1%"

@@ -152,12 +152,12 @@ def audit(
             chosen = {**reading, "vector_column": vector_column, "distance": distance}
             result = _of_vectors(model, texts, chosen, options, {**settings, "reference": reference})
         elif is_address(model):
-            _refuse_for_models(vector_column=vector_column)
+            _refuse_for_models(model, vector_column=vector_column)
             named = {"model": server_model, "key_variable": key_variable}
             source = as_vector_source(model, **{name: value for name, value in named.items() if value is not None})
             result = _run(source, texts, reading, options, settings | of_vectors)
         else:
-            _refuse_for_models(vector_column=vector_column, **of_vectors)
+            _refuse_for_models(model, vector_column=vector_column, **of_vectors)
             result = _run(model, texts, reading, options, settings)
     print_screen(result, screen, details=details)
     if folder is not None:
@@ -195,9 +195,14 @@ def is_beyond(result: poolscope.Audit, fail_on: str) -> bool:
     return any(LEVELS.index(level) >= LEVELS.index(fail_on) for level in looked)
 
 
-def _refuse_for_models(**chosen: str | None) -> None:
+def _refuse_for_models(model: str, **chosen: str | None) -> None:
+    from poolscope.connectors.base import without_secrets
+
     if useless := received(chosen):
-        raise InputError(f"{', '.join(useless)}: this is for vectors as MODEL, and a model was named. Leave it out.")
+        raise InputError(
+            f"{', '.join(useless)}: this is for vectors, and {without_secrets(model)} was taken for a model. Leave it "
+            f"out, or name a file of vectors, or a store as in chroma:FOLDER/collection."
+        )
 
 
 def _of_vectors(

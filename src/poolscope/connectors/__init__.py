@@ -45,7 +45,14 @@ CONNECTORS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
         *(_of_room(**row) for row in rows_of("CONNECTORS")),
-        ConnectorKind("faiss", "faiss:file", _begins(files.FAISS), files.open_faiss, "faiss", files.write_faiss),
+        ConnectorKind(
+            "faiss",
+            "faiss:file, or a .faiss or .index file",
+            files.is_faiss,
+            files.open_faiss,
+            "faiss",
+            files.write_faiss,
+        ),
         ConnectorKind(
             "lancedb", "lancedb:folder/table", files.is_lance, files.open_lance, "lancedb", files.write_lance
         ),

@@ -343,6 +343,16 @@ _SETTINGS = {
 _ELSEWHERE = re.compile(rb"ilod.{4}\0{4}.{4}\0{4}", re.DOTALL)
 
 
+def is_faiss(name: str) -> bool:
+    """Is this an index of FAISS: by `faiss:`, or by the ending of its file?
+
+    >>> [is_faiss(name) for name in ("faiss:file", "my.faiss", "MY.INDEX?texts=t.txt", "org/model", "http://host/a.index")]
+    [True, True, True, False, False]
+    """
+    ending = Path(name.partition("?")[0]).suffix.lower()
+    return name.startswith(FAISS) or ("://" not in name and ending in (".faiss", ".index"))
+
+
 def open_faiss(name: str, fields: Fields) -> FaissConnector:
     """The index of the file; texts of the file that `?texts=` names."""
     place, _, query = name.removeprefix(FAISS).partition("?")

@@ -295,11 +295,12 @@ class Family:
 
         It lies above 0 by as much as the mean lies above the lower end of its interval, and by what chance may take
         from it. Where too few units change, it is at least as many steps from the second place to the first as a sign
-        test needs.
+        test needs. Of fewer units than an interval needs none is proven: then it is 1, more than any gain.
         """
         reach = self.means - lows + float(special.ndtri(POWER)) * self.errors
         steps = FEWEST_CHANGED / np.maximum(self.queries, 1) * ONE_PLACE
-        return np.asarray(np.where(self.changed >= FEWEST_CHANGED, reach, np.maximum(steps, reach)))
+        smallest = np.where(self.changed >= FEWEST_CHANGED, reach, np.maximum(steps, reach))
+        return np.where(self.units < FEWEST_PAIRED, 1.0, smallest)
 
     def _studentised(self, signs: NDArray[np.floating[Any]]) -> tuple[Array, Array]:
         """The t of each mean with these signs of the units (… × cures), and the standard errors of the means as seen.

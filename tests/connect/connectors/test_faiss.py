@@ -36,6 +36,11 @@ def test_vectors_of_every_kind(tmp_path, kind):
     assert (held.distance, held.texts) == ("l2", None)
 
 
+def test_a_file_is_known_by_its_ending(tmp_path):
+    name = index_file(tmp_path, "Flat").removeprefix("faiss:")
+    assert read_index(name).ids == tuple(str(k) for k in range(COUNT))
+
+
 def test_ids_of_their_own_and_texts_beside_them(tmp_path):
     name = index_file(tmp_path, "IDMap,Flat", metric=faiss.METRIC_INNER_PRODUCT)
     assert read_index(name).ids == tuple(IDS)

@@ -34,5 +34,6 @@ BOILERPLATE = Cause(
         absent="Texts do not begin or end with the same words.",
         unlooked="The texts are not at hand.",
         number="texts with shared words",
+        marked="{affected:count} of {answers:count relevant text} {affected:number has} such words.",
     ),
 )

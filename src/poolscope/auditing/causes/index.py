@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from poolscope.auditing.cause import Cause, Symptom, Words
+from poolscope.auditing.cause import SHOWN, Cause, Symptom, Words
 from poolscope.auditing.search import Search
 from poolscope.connectors import Collection
 from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.items import odd_lengths
 from poolscope.texts.groups import plain_text
-
-SHOWN = 5
-"""Rows that are named as examples."""
 
 
 def share_of_bad_rows(search: Search) -> Symptom | None:
@@ -25,6 +22,8 @@ def share_of_bad_rows(search: Search) -> Symptom | None:
     if collection.distance in ("dot", "l2"):  # by cosine the length counts for nothing
         odd[odd_lengths(lengths)] = True
     shared = _shared(collection)
+    marked = ((odd, "another length"), (shared, "the vector of another text"))
+    named = [f"{collection.ids[k]}: {reason}" for rows, reason in marked for k in np.flatnonzero(rows)[:SHOWN].tolist()]
     broken = collection.fault_count + len(collection.without_vector)
     total = collection.rows + len(collection.without_vector)
     count = broken + int((odd | shared).sum())
@@ -34,7 +33,7 @@ def share_of_bad_rows(search: Search) -> Symptom | None:
         "broken": broken,
         "odd": int(odd.sum()),
         "shared": int(shared.sum()),
-        "examples": [f"{name}: {reason}" for name, reason in collection.aside[:SHOWN]],
+        "examples": [*(f"{name}: {reason}" for name, reason in collection.aside), *named][:SHOWN],
     }
     number = Estimate(count / max(total, 1), floor=0.0)
     return Symptom(number, odd | shared, values=values, defect=count > 0)
@@ -65,5 +64,6 @@ INDEX = Cause(
         absent="Every row of the index has a usable vector of its own.",
         unlooked="No index was named.",
         number="rows that are wrong",
+        marked="{affected:count} of {answers:count relevant text} {affected:number has} a row that is wrong.",
     ),
 )

@@ -59,5 +59,8 @@ LANGUAGE = Cause(
         unlooked="The model has no tokenizer here, or the texts have no blanks between words.",
         number="tokens a word",
         form="times",
+        marked="{affected:count} of {answers:count relevant text} {affected:number is} broken into more pieces a word "
+        "than English.",
+        floor="for English",
     ),
 )

@@ -39,7 +39,8 @@ LONG_TEXTS = Cause(
         present="Longer texts look more alike: their mean cosine rises by {slope:score} with each doubling of length.",
         absent="Longer texts look no more alike than short ones.",
         unlooked="Too few texts, or all of one length.",
-        number="rise of the cosine per doubling",
+        number="cosine per doubled length",
         form="signed",
+        marked="{affected:count} of {answers:count relevant text} {affected:number is} among the longest fifth.",
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from poolscope.auditing.cause import Cause, Symptom, Words
+from poolscope.auditing.cause import SHOWN, Cause, Symptom, Words
 from poolscope.auditing.search import Search
 from poolscope.metrics.one_space import FEWEST_TEXTS, one_space
 
@@ -22,7 +22,12 @@ def share_of_another_origin(search: Search) -> Symptom | None:
         return None
     texts = np.zeros(len(search.texts), bool)
     texts[measured.strays] = True
-    values = {"count": int(texts.sum()), "texts": measured.texts, "rows": [int(k) for k in measured.strays]}
+    values = {
+        "count": int(texts.sum()),
+        "texts": measured.texts,
+        "rows": [int(k) for k in measured.strays],
+        "examples": [str(search.text_ids[k]) for k in measured.strays[:SHOWN]] if len(search.text_ids) else [],
+    }
     return Symptom(measured.other, texts, values=values, defect=measured.above_floor)
 
 
@@ -37,7 +42,8 @@ ONE_SPACE = Cause(
         present="{count:count} of {texts:count vector} {count:number is} of another origin than the rest: "
         "the words of their texts do not predict them.",
         absent="By the words of their texts, all vectors of the index are of one origin.",
-        unlooked="No index with 100 texts was named, or its words do not predict its vectors.",
+        unlooked="This needs an index without --reference, with 100 texts whose words predict their vectors.",
         number="vectors of another origin",
+        marked="{affected:count} of {answers:count relevant text} {affected:number has} a vector of another origin.",
     ),
 )

@@ -63,5 +63,6 @@ POSITION = Cause(
         unlooked="Too few relevant texts are long enough, or the model does not pool by a mean.",
         number="lead of the start of a text",
         form="signed",
+        marked="For {affected:count} of {answers:count relevant text}, the last quarter is nearest to the query.",
     ),
 )

@@ -50,7 +50,8 @@ SHORT_TEXTS = Cause(
         "chance has it.",
         absent="Short texts are among the wrong results no more often than chance has it.",
         unlooked="The texts are too few, or of one length.",
-        number="short texts among wrong results",
+        number="short texts in wrong results",
         form="times",
+        marked="{affected:count} of {answers:count relevant text} {affected:number is} longer than the shortest fifth.",
     ),
 )

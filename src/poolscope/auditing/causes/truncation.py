@@ -38,5 +38,6 @@ TRUNCATION = Cause(
         absent="The model reads every text to its end.",
         unlooked="The tokens of the texts were not counted.",
         number="texts truncated",
+        marked="{affected:count} of {answers:count relevant text} {affected:number is} truncated.",
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.auditing.cause import Cause, Symptom, Words
+from poolscope.auditing.cause import SHOWN, Cause, Symptom, Words
 from poolscope.auditing.search import Search
 from poolscope.connect.runtimes.causes import Reference
 from poolscope.connect.runtimes.match import Index, RuntimeMatch, match_reference
@@ -36,6 +36,7 @@ def share_of_other_vectors(search: Search) -> Symptom | None:
         "cosine": match.own.cosine,
         "kinds": {} if match.by_row is None else match.by_row.counts,
         "order": "" if match.by_row is None else match.by_row.order,
+        "examples": [str(search.text_ids[k]) for k in rows[texts][:SHOWN]] if len(search.text_ids) else [],
     }
     documents = None if search.documents is None else search.documents[rows]
     number = share_estimate(texts.astype(float), units=documents, each="texts")
