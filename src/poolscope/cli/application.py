@@ -259,7 +259,7 @@ def was_interrupted(error: BaseException) -> bool:
 def end_interrupted() -> NoReturn:
     """Say that the command was stopped, what was kept and how to go on; then end, without waiting for threads."""
     with _saying:  # whoever comes second waits for the end
-        safe = " ".join(what_is_kept()) or "Nothing was kept: the same command begins anew."
+        safe = " ".join(what_is_kept()) or "Nothing was kept: the same command starts from the beginning."
         shown = "\N{ESCAPE}[?25h" if sys.stderr.isatty() else ""  # the cursor, which a bar has hidden
         with suppress(OSError, ValueError):
             print(f"{shown}\npoolscope: interrupted. {safe} No file is half written.", file=sys.stderr, flush=True)
@@ -272,7 +272,7 @@ def end_interrupted() -> NoReturn:
 
 # The groups of options by their names in the order of the help; all other options stand first, as the command's own.
 OPTION_GROUPS = {
-    "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
+    "What is compared": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
     "How it is computed": ("scale", "a", "b", "eps"),
     "Queries": ("queries", "query_columns", "query_prompt"),
     "Vectors and servers": (

@@ -39,11 +39,11 @@ COMMANDS = (
     ("layers", _LAYERS, "What every layer of a transformer does to the clouds.", "Look closer"),
     ("tokens", _TOKENS, "Norm and variance of token types, layer by layer.", "Look closer"),
     ("windows", _LAYERS, "What is lost when tokens are replaced by means of windows.", "Look closer"),
-    ("correlate", _RESEARCH, "Do the numbers of audits go with task scores over models?", "More", "lab"),
-    ("predict", _PREDICT, "Does SOCM, or anything else of the clouds, predict what pooling costs?", "More", "lab"),
-    ("transport", _RESEARCH, "How much of the exact transport distance do two moments see?", "More", "lab"),
-    ("intervene", _RESEARCH, "What follows when the means are kept and the clouds are changed?", "More", "lab"),
-    ("paper", _PAPER, "A paper, figure by figure: ours beside what it prints.", "More", "lab"),
+    ("correlate", _RESEARCH, "Do audit numbers correlate with task scores across models?", "More", "lab"),
+    ("predict", _PREDICT, "Does SOCM, or any number without queries, predict what pooling costs?", "More", "lab"),
+    ("transport", _RESEARCH, "How much of the exact transport distance do mean and covariance see?", "More", "lab"),
+    ("intervene", _RESEARCH, "What follows if the token clouds change and every mean is kept?", "More", "lab"),
+    ("paper", _PAPER, "A paper, figure by figure: our numbers beside the printed ones.", "More", "lab"),
 )
 SERVICES = (
     ("what attention hands on", "poolscope.lab.capture.model:handed_on"),
