@@ -51,7 +51,7 @@ def test_the_screen_and_the_file(folder, texts, tmp_path):
     assert f"make {len(chunks)} chunks." in shown
     lengths = {"shortest": 3, "median": tokens[len(tokens) // 2], "longest": tokens[-1]}
     assert all(f"tokens of the {name} chunk {value}" in shown for name, value in lengths.items())
-    assert f"at a blank {len(chunks) - 8} inside a word 0" in shown
+    assert f"at a space {len(chunks) - 8} inside a word 0" in shown
     assert "special tokens and prompt 2" in shown
     assert f"written: {output}" in printed
     assert last_command(printed) == ["poolscope", "audit", str(folder), str(output), "--id-column", "id"]

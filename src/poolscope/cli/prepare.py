@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 # -- chunk ------------------------------------------------------------------------------------------------------------
 
 _PLACES = {
-    "blank line": "at a blank line",
+    "blank line": "at an empty line",
     "line": "at the end of a line",
     "sentence": "at the end of a sentence",
-    "blank": "at a blank",
+    "blank": "at a space",
     "word": "inside a word",
 }
 
@@ -48,7 +48,7 @@ def chunk(
 
     Example: poolscope chunk builtin:minilm texts.jsonl -o chunks.jsonl
 
-    Texts are split at blank lines if possible, then at ends of lines, ends of sentences and spaces. A word is split
+    Texts are split at empty lines if possible, then at ends of lines, ends of sentences and spaces. A word is split
     only if it is too long by itself. Special tokens and the prompt are counted. Without TEXTS: a sample of the built-in
     texts.
     """
@@ -82,7 +82,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
     texts, split = counts["texts"], counts["split"]
     if split:
         screen.say(
-            f"{split:,} of {texts:,} texts are longer than {chunks.limit:,} tokens. Split, they and the others make "
+            f"{split:,} of {texts:,} texts are longer than {chunks.limit:,} tokens. After splitting there are "
             f"{counts['chunks']:,} chunks."
         )
     else:
@@ -92,7 +92,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
     made = [(kind, count) for kind, count in chunks.cuts.items() if count or kind == "word"]
     if split:
         rows = ((_PLACES[kind], f"{count:,}") for kind, count in made)
-        screen.print_rows(("where texts are cut", "cuts"), rows, words=1, show_edge=False)
+        screen.print_rows(("where texts are split", "splits"), rows, words=1, show_edge=False)
     if screen.shows_details():
         lengths = counts["tokens"]
         numbers = [
@@ -100,7 +100,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
         ]
         numbers += [
             ("special tokens and prompt", f"{chunks.added:,}"),
-            ("repeated of the chunk before", f"{chunks.overlap:,}"),
+            ("repeated from the previous chunk", f"{chunks.overlap:,}"),
         ]
         screen.print_numbers([*numbers, ("texts that fit as they are", f"{texts - split:,}")])
 
@@ -190,7 +190,7 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
         if (sample := manifest.sample) is not None:
             notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
         following = "length"
-    screen.say(f"Stored: {decimal(store.size())} in {store.place}")
+    screen.say(f"Stored {len(store):,} texts in {store.place}: {decimal(store.size())}.")
     screen.name_origin(f"{store.card.name} · {what}", notes)
     screen.release()
     if screen.shows_details():

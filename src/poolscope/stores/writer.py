@@ -343,7 +343,9 @@ def _shard_files(folder: Path) -> list[Path]:
 def _refuse_foreign(folder: Path) -> None:
     """Stop before writing among other people's files. Hidden files may be left over from a killed run."""
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: a file, and a store is a folder. Choose another name.")
+        raise StoreError(
+            f"output: received {folder}, which is a file; a store is a folder. Use another name, such as store."
+        )
     with writing(folder):
         entries = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     others = [name for name in entries if not name.startswith(".")]

@@ -56,7 +56,7 @@ def correlate(
     from poolscope.lab.correlate.model_records import read_scores
 
     if scores is None:
-        raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
+        raise InputError("--scores is missing. Add --scores TABLE.csv, or --scores FOLDER with results of MTEB.")
     source = audits or metrics
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")

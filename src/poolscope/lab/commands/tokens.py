@@ -262,7 +262,7 @@ def _kept_in(state: Path | None) -> str:
     """What is kept of a measurement that is interrupted."""
     if state is None or not state.exists():
         return ""
-    return f"What was measured is kept in {state}: the same command goes on from there."
+    return f"Progress is saved in {state}: the same command resumes there."
 
 
 def kind_of(source: str) -> str:
