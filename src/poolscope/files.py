@@ -192,9 +192,7 @@ def _refuse_other_kinds(target: Path) -> None:
 def _refuse_files_among(folders: Iterable[Path], target: Path) -> None:
     for part in folders:
         if part.exists() and not part.is_dir():
-            raise OutputError(
-                f"output: received {target}, but {part} is a file; allowed is a folder. Use the name of a folder, such as results."
-            )
+            raise OutputError(f"output: received {target}, but {part} is a file; allowed is a folder, such as results.")
 
 
 @contextmanager
