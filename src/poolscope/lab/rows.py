@@ -28,7 +28,7 @@ METRICS = (
         "words": "What is lost when tokens are replaced by the means of adjacent windows?",
         "needs": "clouds",
         "measure": "poolscope.lab.windows:windows",
-        "page": "windows.md",
+        "page": "tokens.md",
         "part": "poolscope.lab.windows:window_moments",
         "merge": "poolscope.lab.windows:WindowMoments.merge",
         "finish": "poolscope.lab.windows:finish_windows",

@@ -56,7 +56,7 @@ class CorpusSummary(Result):
         "norm": "mean length of vectors",
         "smallest_norm": "shortest vector",
         "largest_norm": "longest vector",
-        "repeated": "share of texts that repeat another",
+        "repeated": "texts that repeat another",
     }
 
     def in_words(self) -> tuple[str, ...]:

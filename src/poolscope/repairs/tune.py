@@ -405,7 +405,7 @@ def _prepared(repairs: Iterable[Any], encoder: TokenEncoder, search: Search, *, 
 def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:
     """Repairs are fitted on texts of the half that chooses; those that stand in the other one too are not held out."""
     shared = shared_texts(choosing, reporting)
-    stand, them = ("text stands", "it") if shared == 1 else ("texts stand", "them")
+    stand, them = ("text is", "it") if shared == 1 else ("texts are", "them")
     return (f"{shared:,} {stand} in both halves: what was fitted has seen {them}.",) if shared else ()
 
 

@@ -420,7 +420,7 @@ def _stored_so_far(store: Store) -> str:
     """What is kept of a store whose filling is interrupted."""
     beside = store.folder.name == NEXT
     folder = store.folder.parent if beside else store.place
-    before = " The store before it stands until the new one is whole." if beside else ""
+    before = " The earlier store is kept until the new one is whole." if beside else ""
     return (
         f"{store.stored():,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
         f"(texts are stored {max(store.manifest.shard_sizes):,} at a time).{before}"

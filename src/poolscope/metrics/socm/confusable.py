@@ -124,7 +124,7 @@ class Confusion(Result):
         "cut_off": "from the cosine",
         "d_sigma": "d_Σ, between the clouds",
         "excess": "d_Σ beyond chance",
-        "differing": "share of pairs whose clouds differ",
+        "differing": "pairs whose clouds differ",
     }
     column_words = PAIR_WORDS
 
