@@ -112,7 +112,7 @@ works-with: $(VENV)/.test-ready $(CLIENTS:%=$(VENV)-clients-%/.ready)  ## docs/w
 docs: $(VENV)/.test-ready  ## the site, in site/; warnings are errors (the tests build it too)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-demo: $(VENV)/.demo-ready  ## the audit of the embedded model on manuals and their headings; see demo-output/report.html
+demo: $(VENV)/.demo-ready  ## the audit of the built-in model on manuals and their headings; see demo-output/report.html
 	$(BIN)/poolscope audit builtin:minilm builtin:manuals --queries builtin:manuals --output demo-output
 
 format: $(VENV)/.test-ready

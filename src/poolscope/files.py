@@ -189,16 +189,16 @@ def _refuse_other_kinds(target: Path) -> None:
     """Refuse a folder or a device where a file is to be."""
     if target.exists() and not target.is_file():
         what = "a folder" if target.is_dir() else "no file that can be replaced"
-        raise OutputError(f"output: received {target}, which is {what}; allowed is a file. Name another one.")
+        raise OutputError(
+            f"output: received {target}, which is {what}; allowed is a file. Add a name to it, or use another."
+        )
     _refuse_files_among(target.parents, target)
 
 
 def _refuse_files_among(folders: Iterable[Path], target: Path) -> None:
     for part in folders:
         if part.exists() and not part.is_dir():
-            raise OutputError(
-                f"output: received {target}, but {part} is a file; allowed is a folder. Name another one."
-            )
+            raise OutputError(f"output: received {target}, but {part} is a file; allowed is a folder, such as results.")
 
 
 @contextmanager

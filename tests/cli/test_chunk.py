@@ -48,10 +48,10 @@ def test_the_screen_and_the_file(folder, texts, tmp_path):
     assert f"{folder} · 8 texts of texts.jsonl" in printed
     shown = " ".join(printed.split())
     assert shown.startswith("4 of 8 texts are longer than 64 tokens.")
-    assert f"make {len(chunks)} chunks." in shown
+    assert f"there are {len(chunks)} chunks." in shown
     lengths = {"shortest": 3, "median": tokens[len(tokens) // 2], "longest": tokens[-1]}
     assert all(f"tokens of the {name} chunk {value}" in shown for name, value in lengths.items())
-    assert f"at a blank {len(chunks) - 8} inside a word 0" in shown
+    assert f"at a space {len(chunks) - 8} inside a word 0" in shown
     assert "special tokens and prompt 2" in shown
     assert f"written: {output}" in printed
     assert last_command(printed) == ["poolscope", "audit", str(folder), str(output), "--id-column", "id"]
@@ -80,7 +80,7 @@ def test_options(folder, texts, tmp_path):
     assert "longer than 30 tokens" in printed
     numbers = " ".join(printed.split())
     assert "special tokens and prompt 4" in numbers
-    assert "repeated of the chunk before 5" in numbers
+    assert "repeated from the previous chunk 5" in numbers
     assert "6 of 8 texts selected." in printed
     following = last_command(printed)
     named = ["poolscope", "audit", str(folder), str(tmp_path / "c.parquet")]

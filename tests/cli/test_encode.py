@@ -77,7 +77,7 @@ def test_the_summary(tmp_path: Path, texts: Path, use_fake: UseFake) -> None:
     assert "declares no pooling" in result.stdout
     assert "No text is truncated." in result.stdout
     size = sum(map(len, contents(tmp_path / "my store").values()))
-    assert f"{size / 1000:.1f} kB in {tmp_path / 'my store'}" in result.stdout
+    assert f"Stored 11 texts in {tmp_path / 'my store'}: {size / 1000:.1f} kB." in " ".join(result.stdout.split())
     assert "files              3" in result.stdout
     assert last_command(result.stdout) == ["poolscope", "socm", str(tmp_path / "my store")]
 

@@ -251,7 +251,7 @@ def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr(BatchedEncoder, "encode", strike)
     run(folder, texts, "--column", "text", "--state", state, expect=130)
-    assert f"kept in {state}" in " ".join(what_is_kept())
+    assert f"Progress is saved in {state}" in " ".join(what_is_kept())
     monkeypatch.undo()
     run(folder, texts, "--column", "text", "--state", state, "--json", tmp_path / "r.json")
     assert json.loads((tmp_path / "r.json").read_text())["coverage"]["texts"] == 15

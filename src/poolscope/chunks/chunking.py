@@ -114,7 +114,7 @@ class Chunks(Result):
     def notes(self) -> list[str]:
         """What a user should know, in sentences; none in the usual case."""
         lost = sorted({name for chunk in self.chunks for name in chunk.columns if name in OWN and name != "group"})
-        notes = [f"The chunks replace these columns of the texts: {', '.join(lost)}."] if lost else []
+        notes = [f"Chunks have their own values in these columns of the texts: {', '.join(lost)}."] if lost else []
         empty = int((self.tokens == 0).sum())
         if empty:
             verb, what = ("chunk has", "it") if empty == 1 else ("chunks have", "them")

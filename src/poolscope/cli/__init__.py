@@ -44,16 +44,11 @@ class Row:
 
 
 _OWN = (
-    Row(
-        "audit",
-        "poolscope.cli.audit",
-        "Which queries miss, why, and what is proven to help.",
-        START,
-    ),
+    Row("audit", "poolscope.cli.audit", "Which queries miss, why, and what is proven to help.", START),
     Row("fix", "poolscope.cli.audit", "Carry out the cure of an audit, and show before and after.", START),
     Row("compare", "poolscope.cli.audit", "Does another audit find more, on the same queries?", START),
-    Row("tune", "poolscope.cli.tasks", "Which repair helps on your texts, proven on held-out ones, if any.", START),
-    Row("cost", "poolscope.cli.cost", "What does averaging cost your search? The tokens answer, too.", START),
+    Row("tune", "poolscope.cli.tasks", "Which repair helps on your texts, if any? Proven on held-out queries.", START),
+    Row("cost", "poolscope.cli.cost", "What does averaging cost your search? All tokens answer, too.", START),
     Row("shrink", "poolscope.cli.shrink", "Which smaller vectors are free on your queries?", PREPARE),
     Row("misses", "poolscope.cli.misses", "What any search misses, from its run file alone.", WATCH),
     Row("inspect", "poolscope.cli.inspect", "What a model declares and asks for, before it is loaded.", PREPARE),
@@ -115,7 +110,7 @@ def help_page(rows: Sequence[Row], purpose: str, path: str = "poolscope") -> str
         lines.append(f"  {panel}".ljust(_NAMES) + wrapped(", ".join(others[panel]), columns, " " * _NAMES)[_NAMES:])
     lines += ["", f"{path} COMMAND --help says what a command answers, with an example."]
     if path == "poolscope":
-        lines.append(wrapped("poolscope audit alone audits the embedded model on the embedded texts.", columns))
+        lines.append(wrapped("poolscope audit without arguments audits the built-in model and texts.", columns))
         lines += ["", "Options: --version, --install-completion, --help (or -h)"]
     return "\n".join(lines)
 
@@ -155,7 +150,10 @@ def main() -> None:
         print(_lines(f"poolscope: {not_permitted(error.filename, error)}"), file=sys.stderr)
         sys.exit(FAILED)
     except MemoryError:
-        print(_lines("poolscope: There is not enough memory for this input. Pass a part of it."), file=sys.stderr)
+        print(
+            _lines("poolscope: There is not enough memory for this input. Use fewer texts, such as with --limit 1000."),
+            file=sys.stderr,
+        )
         sys.exit(FAILED)
 
 

@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,7 +20,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from poolscope.cli import COMMANDS, GROUPS, METRIC, PURPOSE, Row, extension_rows, help_page, rows_in, version_lines
-from poolscope.errors import PoolscopeError, require_all
+from poolscope.cli.usage import UsageError, nearest_command, refused, spelled
+from poolscope.errors import PoolscopeError, did_you_mean, require_all
 from poolscope.files import is_folder, is_there, what_is_kept
 from poolscope.show.lines import wrapped
 
@@ -37,6 +37,10 @@ class Command(TyperCommand):
         except PoolscopeError as error:
             error.args = tuple(as_typed(part, self.params) for part in error.args)
             raise
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse; what cannot be parsed is refused in the form of all other errors."""
+        return _parsed(self, super().parse_args, ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What stands behind the name in the first line: arguments, options that must be there, the others."""
@@ -57,7 +61,11 @@ class Command(TyperCommand):
 
 
 # The name of an argument that an error begins with, and its spelling in Python behind that of the command line.
-_SUBJECT, _IN_PYTHON = re.compile(r"(\w+)(?=: )"), re.compile(r" \((\w+)=\w+(?: in Python)?\)")
+_SUBJECT, _IN_PYTHON = re.compile(r"(\w+)(?=: | is )"), re.compile(r" \((\w+)=\w+(?: in Python)?\)")
+_OF_BOTH = re.compile(r"\b(\w+) \((--[\w-]+)\)")  # the two spellings beside each other
+_CHOICE, _MEANT = re.compile(r"received '([^']+)'; allowed(?:: | are )([^.;]+)\.$"), "Did you mean"
+_LONGER = {"worlds": "world", "intervention": "do"}  # arguments of the library whose option has another name
+_LABELS = "--label-column (--group in an audit)"  # the library does not know which of the two a command has
 
 
 def as_typed(message: Any, parameters: Sequence[Any]) -> Any:
@@ -67,13 +75,25 @@ def as_typed(message: Any, parameters: Sequence[Any]) -> Any:
     """
     if not isinstance(message, str):
         return message
-    names = {part.name: max(part.opts, key=len) for part in parameters if part.param_type_name == "option"}
+    names = {part.name: spelled(part) for part in parameters if part.param_type_name == "option"}
     names |= {name.removeprefix("--").replace("-", "_"): name for name in names.values()}
-    arguments = {part.name: _argument(part).strip("[].") for part in parameters if part.param_type_name == "argument"}
-    spelled = arguments | names
+    known = names | {part.name: spelled(part) for part in parameters if part.param_type_name == "argument"}
     message = _IN_PYTHON.sub(lambda found: "" if found[1] in names else found[0], message)
-    subject = _SUBJECT.match(message)
-    return message if subject is None else f"{spelled.get(subject[1], subject[1])}{message[subject.end() :]}"
+    message = _OF_BOTH.sub(lambda found: found[2] if names.get(found[1]) == found[2] else found[0], message)
+    message = message.replace(_LABELS, names.get("label_column") or names.get("group") or _LABELS)
+    if (subject := _SUBJECT.match(message)) is not None:
+        name = subject[1] if subject[1] in known else _LONGER.get(subject[1], subject[1])
+        message = f"{known.get(name, name)}{message[subject.end() :]}"
+    choice = _CHOICE.search(message)
+    return f"{message}{did_you_mean(choice[1], choice[2].split(', '))}" if choice and _MEANT not in message else message
+
+
+def _parsed(command: Any, parse: Callable[[Any, list[str]], list[str]], ctx: Any, args: list[str]) -> list[str]:
+    typed = list(args)
+    try:
+        return parse(ctx, args)
+    except UsageError as error:
+        raise refused(error, command, ctx.command_path, typed) from None
 
 
 class Commands(TyperGroup):
@@ -97,9 +117,13 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command of the first word; an unknown one is refused with the name that is nearest."""
         names = [row.name for row in self.rows()]
-        if args[0] not in names and (near := get_close_matches(args[0], names, n=1)):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+        if args[0] not in names and not ctx.resilient_parsing:
+            raise nearest_command(args[0], names, ctx.command_path)
         return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse what stands before the command."""
+        return _parsed(self, super().parse_args, ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The page of the table; no command is imported for it."""
@@ -259,7 +283,7 @@ def was_interrupted(error: BaseException) -> bool:
 def end_interrupted() -> NoReturn:
     """Say that the command was stopped, what was kept and how to go on; then end, without waiting for threads."""
     with _saying:  # whoever comes second waits for the end
-        safe = " ".join(what_is_kept()) or "Nothing was kept: the same command begins anew."
+        safe = " ".join(what_is_kept()) or "Nothing was kept: the same command starts from the beginning."
         shown = "\N{ESCAPE}[?25h" if sys.stderr.isatty() else ""  # the cursor, which a bar has hidden
         with suppress(OSError, ValueError):
             print(f"{shown}\npoolscope: interrupted. {safe} No file is half written.", file=sys.stderr, flush=True)
@@ -272,7 +296,7 @@ def end_interrupted() -> NoReturn:
 
 # The groups of options by their names in the order of the help; all other options stand first, as the command's own.
 OPTION_GROUPS = {
-    "Which pairs": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
+    "What is compared": ("against", "pairs", "neighbours", "all_pairs", "worst_only"),
     "How it is computed": ("scale", "a", "b", "eps"),
     "Queries": ("queries", "query_columns", "query_prompt"),
     "Vectors and servers": (

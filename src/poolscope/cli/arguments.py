@@ -95,20 +95,18 @@ Model = Annotated[str, argument("[MODEL]", "Hub name, folder, ONNX file or built
 ModelOrClouds = Annotated[str, argument("[MODEL|CLOUDS]", "Model, or clouds that `poolscope encode` wrote.")]
 ModelOrVectors = Annotated[str, argument("[MODEL|CLOUDS|VECTORS]", "Model, clouds, or vectors in a file or a store.")]
 Texts = Annotated[str | None, argument("[TEXTS]", "File, folder, hub data set, built-in texts, or - (stdin).")]
-Limit = Annotated[int | None, option("N", "Draw N of the texts (0: all).", min=0)]
+Limit = Annotated[int | None, option("N", "Use a random sample of N texts (0: all).", min=0)]
 Temperature = Annotated[
     str | None, option("TAU|RULE", "Attention at this temperature: 0.8, log:5, yarn:0.01, or query=1,document=0.8.")
 ]
-NoCache = Annotated[bool, switch("Encode again, and keep nothing.", "--no-cache")]
-Details = Annotated[bool, switch("All numbers, and what they mean.", "--details")]
+NoCache = Annotated[bool, switch("Re-encode everything, and store nothing.", "--no-cache")]
+Details = Annotated[bool, switch("Show all numbers, and what they mean.", "--details")]
 
 IdColumn = Annotated[str | None, option("NAME", "Column of the ids.")]
-Seed = Annotated[int, option("N", "Seed of the draw.")]
+Seed = Annotated[int, option("N", "Seed of the random sample.")]
 
 Queries = Annotated[str | None, option("FILE", "Queries with the ids of the texts that answer them, or a BEIR folder.")]
-QueryColumns = Annotated[
-    str | None, option("A,B[,C]", "Columns of the query, of the ids and of the grade, with other names.")
-]
+QueryColumns = Annotated[str | None, option("A,B[,C]", "Names of the columns of the query, the ids and the grade.")]
 
 Json = Annotated[str | None, to_json("Write the result as JSON")]
 
@@ -126,30 +124,32 @@ _READING_OPTIONS: dict[str, Any] = {
 
 # The options of the encoder, and the encoding of files, which a command takes by `encoder_options`.
 _ENCODER_OPTIONS: dict[str, Any] = {
-    "max_length": Annotated[int | None, option("TOKENS", "Cut texts here, not where the model says.", min=1)],
+    "max_length": Annotated[int | None, option("TOKENS", "Truncate texts here (default: the model's limit).", min=1)],
     "prompt": Annotated[str | None, option("TEXT", "Prefix of every text.")],
-    "prompt_name": Annotated[str | None, option("NAME", "A prompt that the model declares.")],
-    "role": Annotated[str | None, option("query|document", "Take the prompt that the model declares for this role.")],
+    "prompt_name": Annotated[str | None, option("NAME", "Use a prompt that the model declares, by its name.")],
+    "role": Annotated[str | None, option("query|document", "Use the prompt that the model declares for this role.")],
     "dtype": Annotated[str | None, option("NAME", "float32, float16, bfloat16, float64 or int8 (linear layers).")],
     "revision": Annotated[str | None, option("NAME", "Revision of a hub model.")],
     "device": Annotated[str | None, option("NAME", "cpu, cuda, mps, or several: cuda:0,cuda:1.")],
-    "batch_tokens": Annotated[int | None, option("TOKENS", "Largest batch, padding included.", min=1)],
-    "trust_remote_code": Annotated[bool, switch("Run the code that the model brings.", "--trust-remote-code")],
-    "allow_pickle": Annotated[bool, switch("Load weights of a kind that can run code.", "--allow-pickle")],
-    "encoding": Annotated[str | None, option("NAME", "Encoding of the files of texts, such as cp1252, not UTF-8.")],
+    "batch_tokens": Annotated[int | None, option("TOKENS", "Most tokens in a batch, padding included.", min=1)],
+    "trust_remote_code": Annotated[bool, switch("Run Python code that comes with the model.", "--trust-remote-code")],
+    "allow_pickle": Annotated[bool, switch("Load pickled weights, which can run code.", "--allow-pickle")],
+    "encoding": Annotated[str | None, option("NAME", "Encoding of text files that are not UTF-8, such as cp1252.")],
 }
 
 # Where the work is done, which a command takes by `engine_options`.
 _ENGINE_OPTIONS: dict[str, Any] = {
-    "engine": Annotated[str | None, option("local|processes|ray", "Where the shards are computed.", "--engine")],
-    "workers": Annotated[int | None, option("N", "How many processes, or actors of Ray.", min=1)],
-    "address": Annotated[str | None, option("HOST:PORT", "The Ray cluster; without it, one made here.")],
+    "engine": Annotated[
+        str | None, option("local|processes|ray", "Compute here, in several processes, or on Ray.", "--engine")
+    ],
+    "workers": Annotated[int | None, option("N", "Number of processes or Ray actors.", min=1)],
+    "address": Annotated[str | None, option("HOST:PORT", "Ray cluster to join (default: one is started here).")],
 }
 
 # How much is said, which every command takes by `loudness_options`.
 _LOUDNESS_OPTIONS: dict[str, Any] = {
-    "quiet": Annotated[bool, switch("Say nothing but errors; files are written.", "--quiet", "-q")],
-    "verbose": Annotated[bool, switch("Say what is logged, and what it took.", "--verbose", "-v")],
+    "quiet": Annotated[bool, switch("Print errors only; files are still written.", "--quiet", "-q")],
+    "verbose": Annotated[bool, switch("Show log messages and timings.", "--verbose", "-v")],
 }
 
 _UNSET: dict[type, Any] = {bool: False, int: 0}  # what is not given; of all other types None

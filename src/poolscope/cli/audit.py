@@ -34,41 +34,44 @@ def audit(
     texts: arguments.Texts = None,
     queries: arguments.Queries = None,
     query_columns: arguments.QueryColumns = None,
-    query_prompt: Annotated[
-        str | None, option("TEXT", "Prefix of every query, not the one that the model declares.")
-    ] = None,
-    output: Annotated[Path, option("FOLDER", "Where audit.json, tables and report.html go.", "--output", "-o")] = Path(
-        "poolscope-audit"
-    ),
-    no_page: Annotated[bool, switch("No report.html.", "--no-page")] = False,
-    no_files: Annotated[bool, switch("The screen only: nothing is written.", "--no-files")] = False,
-    details: Annotated[bool, switch("Whole sentences, every cure and yardstick.", "--details")] = False,
+    query_prompt: Annotated[str | None, option("TEXT", "Prefix of every query, instead of the model's own.")] = None,
+    output: Annotated[
+        Path, option("FOLDER", "Folder for audit.json, the tables and report.html.", "--output", "-o")
+    ] = Path("poolscope-audit"),
+    no_page: Annotated[bool, switch("Write no report.html.", "--no-page")] = False,
+    no_files: Annotated[bool, switch("Print the screen only, and write nothing.", "--no-files")] = False,
+    details: Annotated[bool, switch("Show whole sentences, every cure and every yardstick.", "--details")] = False,
     json: arguments.Json = None,
     card: Annotated[
         Path | None, to_card("A card for a pull request (.md, .svg, .png), or a badge (.json).", "--card")
     ] = None,
-    junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
-    sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
+    junit: Annotated[Path | None, to_file("Write JUnit for CI (.xml).", "--junit")] = None,
+    sarif: Annotated[Path | None, to_file("Write SARIF for CI (.sarif).", "--sarif")] = None,
     annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
     fail_on: Annotated[
-        str | None, option("fix|look|unchecked", "Exit with 1 if a cause is that serious, for CI.")
+        str | None, option("fix|look|unchecked", "For CI: exit with 1 if a cause has this level.")
     ] = None,
-    against: Annotated[list[str] | None, option("MODEL", "Another model to set beside; may be repeated.")] = None,
+    against: Annotated[list[str] | None, option("MODEL", "Compare with another model; may be repeated.")] = None,
     top: Annotated[int, option("K", "A query is found if a relevant text is in the top K.", min=1)] = 10,
-    matters: Annotated[float, option("X", "The gain in nDCG that is worth having.")] = 0.01,
-    no_encode: Annotated[bool, switch("Try no cure that re-encodes texts.", "--no-encode")] = False,
+    matters: Annotated[float, option("X", "Smallest gain in nDCG that is worth having.")] = 0.01,
+    no_encode: Annotated[bool, switch("Skip cures that re-encode texts.", "--no-encode")] = False,
     vectors: Annotated[
         Path | None, option("FILE", "Vectors of the same texts from your server (.npy, .npz, .parquet).")
     ] = None,
     vector_column: Annotated[
-        str | None, option("NAME", "Vectors as MODEL: their column or field, where it cannot be told.")
+        str | None, option("NAME", "Vectors as MODEL: the column or field that holds them.")
     ] = None,
-    distance: Annotated[str | None, option("cosine|dot|l2", "Vectors as MODEL: what you search by.")] = None,
+    distance: Annotated[
+        str | None, option("cosine|dot|l2", "Vectors as MODEL: the distance that your search uses.")
+    ] = None,
     reference: Annotated[
-        str | None, option("MODEL", "Vectors as MODEL: what made them. It encodes queries and a sample of texts.")
+        str | None,
+        option("MODEL", "Vectors as MODEL: the model that made them. It encodes queries and a sample of texts."),
     ] = None,
-    server_model: Annotated[str | None, option("NAME", "A server's address as MODEL: its name for the model.")] = None,
-    key_variable: Annotated[str | None, option("NAME", "The same: environment variable that holds its key.")] = None,
+    server_model: Annotated[str | None, option("NAME", "Server as MODEL: the name that it gives the model.")] = None,
+    key_variable: Annotated[
+        str | None, option("NAME", "Server as MODEL: environment variable that holds its key.")
+    ] = None,
     group: arguments.Group = None,
     no_cache: arguments.NoCache = False,
     *,
@@ -80,7 +83,7 @@ def audit(
 
     Example: poolscope audit sentence-transformers/all-MiniLM-L6-v2 texts.jsonl --queries queries.jsonl
 
-    With nothing: the embedded model on 1,000 texts of the embedded corpus. Without --queries, queries are made from the
+    Without arguments: the built-in model on 1,000 built-in texts. Without --queries, queries are made from the
     texts. MODEL may also be vectors in a file or a vector store, or the address of a server.
     """
     from poolscope.auditing.commands import PIPE, Called, calling
@@ -264,14 +267,17 @@ def _run(
 
 def compare(
     audits: Annotated[list[Path], argument("AUDIT...", "Folders that `poolscope audit --output` wrote.")],
-    output: Annotated[Path | None, to_folder("Write comparison.json and .parquet.", "--output", "-o")] = None,
+    output: Annotated[
+        Path | None, to_folder("Folder for comparison.json and comparison.parquet.", "--output", "-o")
+    ] = None,
     json: arguments.Json = None,
-    junit: Annotated[Path | None, to_file("JUnit for CI (.xml).", "--junit")] = None,
-    sarif: Annotated[Path | None, to_file("SARIF for CI (.sarif).", "--sarif")] = None,
+    junit: Annotated[Path | None, to_file("Write JUnit for CI (.xml).", "--junit")] = None,
+    sarif: Annotated[Path | None, to_file("Write SARIF for CI (.sarif).", "--sarif")] = None,
     annotate: Annotated[bool, switch("Print annotations of a GitHub workflow.", "--annotate")] = False,
     details: arguments.Details = False,
     fail_on: Annotated[
-        str | None, option("worse", "Exit code 1 if a search is worse than the first beyond chance, or a cause is new.")
+        str | None,
+        option("worse", "For CI: exit with 1 if a search is worse than the first beyond chance, or has a new cause."),
     ] = None,
 ) -> None:
     """Does another audit find more than the first, on the same queries?
@@ -320,22 +326,24 @@ def _moved(change: AuditChange) -> list[tuple[str, str]]:
 
 def fix(
     audited: Annotated[Path, argument("AUDIT", "The folder that `poolscope audit --output` wrote.")],
-    cure: Annotated[str | None, option("NAME", "The cure; by default the one that the audit decided for.")] = None,
-    output: Annotated[Path, to_folder("Where to write; nothing is changed in place.", "--output", "-o")] = Path(
+    cure: Annotated[
+        str | None, option("NAME", "The cure to carry out (default: the one that the audit proposes).")
+    ] = None,
+    output: Annotated[Path, to_folder("Folder for the results; nothing is changed in place.", "--output", "-o")] = Path(
         "poolscope-fix"
     ),
     into: Annotated[
-        str | None, option("PLACE", "Changed vectors: a new file or a new collection of a vector store.")
+        str | None, option("PLACE", "Write changed vectors to this new file, or new collection of a vector store.")
     ] = None,
-    dry_run: Annotated[bool, switch("Say what would be written.", "--dry-run")] = False,
-    trust: Annotated[bool, switch("Open what an audit of someone else names.", "--trust")] = False,
+    dry_run: Annotated[bool, switch("Only say what would be written.", "--dry-run")] = False,
+    trust: Annotated[bool, switch("Open files that an audit made by someone else names.", "--trust")] = False,
     json: arguments.Json = None,
 ) -> None:
     """Carry out the cure of an audit, and audit again with the same queries.
 
     Example: poolscope fix poolscope-audit --cure maxsim
 
-    Writes chunks, a repair file with changed vectors, offsets of texts, or a setting, as the cure needs. --into takes
+    Writes what the cure needs: chunks, changed vectors with a repair file, offsets of texts, or a setting. --into takes
     .npy, .npz and .parquet files, and new collections of FAISS, LanceDB, Chroma, Qdrant and Postgres.
     """
     screen = Screen(json)
@@ -364,10 +372,10 @@ def calibrate(
     text_count: Annotated[int, option("N", "Texts that each run draws.", "--texts", min=20)] = 300,
     query_count: Annotated[int, option("N", "Queries that each run draws.", "--queries-count", min=10)] = 100,
     runs: Annotated[int, option("N", "Runs of each world.", min=1)] = 20,
-    world: Annotated[list[str] | None, option("NAME", "This world only; may be repeated.")] = None,
+    world: Annotated[list[str] | None, option("NAME", "Run only this world; may be repeated.")] = None,
     seed: arguments.Seed = 0,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("One row a world (.parquet, .csv).", "--table")] = None,
+    table: Annotated[Path | None, to_file("Write one row per world (.parquet, .csv).", "--table")] = None,
     *,
     options: dict[str, Any],
 ) -> None:

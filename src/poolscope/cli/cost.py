@@ -40,16 +40,18 @@ def cost(
     query_columns: arguments.QueryColumns = None,
     column: Column = None,
     id_column: arguments.IdColumn = None,
-    limit: Annotated[int | None, option("N", "Draw N of the queries (0: all).", min=0)] = None,
+    limit: Annotated[int | None, option("N", "Use a random sample of N queries (0: all).", min=0)] = None,
     seed: arguments.Seed = 0,
     candidates: Annotated[int, option("N", "Texts that transports and Gaussian W₂ re-order.", min=1)] = 50,
-    stop_words: Annotated[Path | None, option("FILE", "Words that MaxSim leaves out, one a line.")] = None,
+    stop_words: Annotated[Path | None, option("FILE", "Words that MaxSim ignores, one per line.")] = None,
     pairs: Annotated[
-        bool, switch("Rule-made sentences instead: is one changed word told from a paraphrase?", "--pairs")
+        bool, switch("Use sentences made by rule: is one changed word told from a paraphrase?", "--pairs")
     ] = False,
-    details: Annotated[bool, switch("Every way by itself too, with MRR, recall and work.", "--details")] = False,
+    details: Annotated[
+        bool, switch("Show every method by itself too, with MRR, recall and work.", "--details")
+    ] = False,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("Write the table of all ways: .parquet or .csv.")] = None,
+    table: Annotated[Path | None, to_file("Write the table of all methods: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw quality against bytes: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
@@ -58,9 +60,9 @@ def cost(
 
     Example: poolscope cost builtin:minilm texts.jsonl --queries queries.jsonl
 
-    Nothing is trained and no text is encoded twice. A way that keeps the tokens is added to the mean, with a weight
-    that other queries chose. With nothing: the embedded model on the embedded manuals and their headings. With --pairs:
-    sentences of the embedded texts, changed by rule.
+    Nothing is trained, and no text is encoded twice. Each method that keeps the tokens is added to the mean, with a
+    weight that other queries chose. Without arguments: the built-in model on the built-in manuals and their headings.
+    With --pairs: sentences of the built-in texts, changed by rule.
     """
     from poolscope.cli.inputs import counting_progress, encoding_progress
     from poolscope.files import text_of

@@ -14,7 +14,7 @@ from poolscope.show.screen import Screen, put_json
 
 def inspect(
     model: Annotated[str, argument("MODEL", "Folder, ONNX or GGUF file, hub name or built-in model.")],
-    role: Annotated[str | None, option("query|document", "The route of a Router.")] = None,
+    role: Annotated[str | None, option("query|document", "Role whose route a Router takes.")] = None,
     revision: Annotated[str | None, option("NAME", "Revision of a hub model.")] = None,
     allow_pickle: Annotated[bool, switch("Do not refuse pickled weights.", "--allow-pickle")] = False,
     json: arguments.Json = None,
@@ -23,7 +23,7 @@ def inspect(
 
     Example: poolscope inspect builtin:minilm
 
-    Nothing of the model runs or is loaded here.
+    No weights are loaded, and no code of the model runs.
 
     Exit code 0: nothing to look at. 1: something to look at. 2: poolscope would not open it, or it is no model.
     """

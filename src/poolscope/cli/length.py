@@ -49,17 +49,21 @@ def length(
     texts: arguments.Texts = None,
     bins: Annotated[
         str | None,
-        option("N|EDGES", "N quantile bins, or edges: 0,50,100. Default: up to 20 of equal numbers of texts."),
+        option("N|EDGES", "N bins with equally many texts (default: up to 20), or their edges: 0,50,100."),
     ] = None,
     min_texts: Annotated[int, option("N", "Merge bins with fewer texts.", min=1)] = 20,
-    pairs: Annotated[str | None, option("FILE", "Queries with documents of their own: who wins, and position.")] = None,
+    pairs: Annotated[
+        str | None, option("FILE", "Queries with their documents: which lengths win, and is the end found?")
+    ] = None,
     queries: arguments.Queries = None,
     temperature: arguments.Temperature = None,
-    labels: Annotated[bool, switch("Predict the labels of the texts, by length.", "--labels")] = False,
-    probes: Annotated[bool, switch("Null models and probes, which encode more inputs.", "--probes/--no-probes")] = True,
+    labels: Annotated[bool, switch("Test how well labels are predicted, by length.", "--labels")] = False,
+    probes: Annotated[
+        bool, switch("Run null models and probes, which encode more texts.", "--probes/--no-probes")
+    ] = True,
     details: arguments.Details = False,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("Write one row a bin: .parquet or .csv.")] = None,
+    table: Annotated[Path | None, to_file("Write one row per bin: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw everything: .html, .png, .svg.")] = None,
     *,
     where: dict[str, Any],
@@ -70,8 +74,8 @@ def length(
 
     Example: poolscope length builtin:minilm texts.jsonl --queries queries.jsonl
 
-    With nothing: the embedded model on 500 texts and 300 pairs of the embedded corpus. A file of VECTORS needs no
-    model. If it holds neither texts nor lengths, name its TEXTS too.
+    Without arguments: the built-in model on 500 texts and 300 pairs of the built-in corpus. A file of VECTORS needs no
+    model; if it holds neither texts nor lengths, name its TEXTS too.
     """
     from poolscope.cli.inputs import Inputs, read_asked
     from poolscope.clouds.vectors import is_vectors

@@ -60,7 +60,7 @@ def command(name: str) -> Callable[..., None]:
 
     measure.__doc__ = (
         f"{metric.words}\n\nExample: poolscope {name} builtin:minilm texts.jsonl\n\n"
-        "With nothing: the embedded model on some texts of the embedded corpus."
+        "Without arguments: the built-in model on a sample of the built-in texts."
     )
     return measure if metric.takes_queries else _without(measure, "queries")
 

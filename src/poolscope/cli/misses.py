@@ -21,10 +21,10 @@ def misses(
     queries: Annotated[str, argument("QUERIES", "Qrels file of TREC, BEIR folder, or a table of queries with ids.")],
     texts: arguments.Texts = None,
     top: Annotated[int, option("K", "A query is found if a relevant text is in the top K.", min=1)] = 10,
-    fail_below: Annotated[float | None, option("SHARE", "Exit with 1 if a smaller share is found.")] = None,
+    fail_below: Annotated[float | None, option("SHARE", "For CI: exit with 1 if a smaller share is found.")] = None,
     json: arguments.Json = None,
 ) -> None:
-    """What any search misses, from its run file alone. No model and no vectors are needed.
+    """What does any search miss? Needs its run file alone: no model, no vectors.
 
     Example: poolscope misses bm25.run qrels.txt texts.jsonl
     """

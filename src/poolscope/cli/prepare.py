@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 # -- chunk ------------------------------------------------------------------------------------------------------------
 
 _PLACES = {
-    "blank line": "at a blank line",
+    "blank line": "at an empty line",
     "line": "at the end of a line",
     "sentence": "at the end of a sentence",
-    "blank": "at a blank",
+    "blank": "at a space",
     "word": "inside a word",
 }
 
@@ -36,8 +36,8 @@ def chunk(
     output: Annotated[Path, to_file("The chunks: .jsonl or .parquet.", "--output", "-o")],
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    tokens: Annotated[int | None, option("N", "Most tokens a chunk. Default: what the model takes.", min=1)] = None,
-    overlap: Annotated[int, option("K", "Begin with up to K tokens of the chunk before.", min=0)] = 0,
+    tokens: Annotated[int | None, option("N", "Most tokens in a chunk (default: the model's limit).", min=1)] = None,
+    overlap: Annotated[int, option("K", "Repeat up to K tokens from the end of the previous chunk.", min=0)] = 0,
     details: arguments.Details = False,
     json: arguments.Json = None,
     *,
@@ -48,8 +48,9 @@ def chunk(
 
     Example: poolscope chunk builtin:minilm texts.jsonl -o chunks.jsonl
 
-    Cuts are at blank lines, else at ends of lines, of sentences, at blanks, and inside a word only if it alone is too
-    long. The special tokens of the model and the prompt are counted. With no TEXTS: some of the embedded corpus.
+    Texts are split at empty lines if possible, then at ends of lines, ends of sentences and spaces. A word is split
+    only if it is too long by itself. Special tokens and the prompt are counted. Without TEXTS: a sample of the built-in
+    texts.
     """
     from poolscope.auditing.commands import command_line
     from poolscope.auditing.material import DEFAULT_TEXTS
@@ -81,7 +82,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
     texts, split = counts["texts"], counts["split"]
     if split:
         screen.say(
-            f"{split:,} of {texts:,} texts are longer than {chunks.limit:,} tokens. Split, they and the others make "
+            f"{split:,} of {texts:,} texts are longer than {chunks.limit:,} tokens. After splitting there are "
             f"{counts['chunks']:,} chunks."
         )
     else:
@@ -91,7 +92,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
     made = [(kind, count) for kind, count in chunks.cuts.items() if count or kind == "word"]
     if split:
         rows = ((_PLACES[kind], f"{count:,}") for kind, count in made)
-        screen.print_rows(("where texts are cut", "cuts"), rows, words=1, show_edge=False)
+        screen.print_rows(("where texts are split", "splits"), rows, words=1, show_edge=False)
     if screen.shows_details():
         lengths = counts["tokens"]
         numbers = [
@@ -99,7 +100,7 @@ def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
         ]
         numbers += [
             ("special tokens and prompt", f"{chunks.added:,}"),
-            ("repeated of the chunk before", f"{chunks.overlap:,}"),
+            ("repeated from the previous chunk", f"{chunks.overlap:,}"),
         ]
         screen.print_numbers([*numbers, ("texts that fit as they are", f"{texts - split:,}")])
 
@@ -115,15 +116,15 @@ def encode(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     layers: Annotated[
-        str | None, option("0,3,6", "Layers to keep (0: embedding output), not the pooled one only.")
+        str | None, option("0,3,6", "Layers to keep (0: embedding output), the pooled layer by default.")
     ] = None,
-    shard_texts: Annotated[int | None, option("N", "Most texts in one file of the store.", min=1)] = None,
+    shard_texts: Annotated[int | None, option("N", "Most texts in each file of the store.", min=1)] = None,
     keep: Annotated[
-        str, option("tokens|moments|vectors", "All tokens, or one vector a text: far less to store.")
+        str, option("tokens|moments|vectors", "Keep all tokens, or one vector per text, which is far smaller.")
     ] = "tokens",
-    keep_tokens: Annotated[int, option("N", "Beside moments or vectors: the tokens of N texts.", min=0)] = 0,
-    shard: Annotated[str | None, option("K/N", "Do part K of N, beside other processes or machines.")] = None,
-    overwrite: Annotated[bool, switch("Replace a store of other choices.", "--overwrite")] = False,
+    keep_tokens: Annotated[int, option("N", "With moments or vectors: also keep the tokens of N texts.", min=0)] = 0,
+    shard: Annotated[str | None, option("K/N", "Do part K of N; other processes or machines do the rest.")] = None,
+    overwrite: Annotated[bool, switch("Replace a store that was made with other options.", "--overwrite")] = False,
     details: arguments.Details = False,
     json: arguments.Json = None,
     *,
@@ -136,7 +137,7 @@ def encode(
     Example: poolscope encode builtin:minilm texts.jsonl -o store
 
     The other commands take the store in place of MODEL and TEXTS. An interrupted run is continued by the same
-    command, and a finished store is recognised. With no TEXTS: some of the embedded corpus.
+    command, and a finished store is recognised. Without TEXTS: a sample of the built-in texts.
     """
     # Imported here: these bring torch or take time, and `poolscope --help` needs none of them.
     from poolscope.cli.inputs import Inputs, encoding_progress
@@ -189,7 +190,8 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
         if (sample := manifest.sample) is not None:
             notes = [*notes, f"The tokens of {sample['texts']:,} texts, drawn by their ids, are stored too."]
         following = "length"
-    screen.print(f"Stored: {decimal(store.size())} in {store.place}", soft_wrap=True)  # a path is copied whole
+    stored = f"Stored {len(store):,} texts in {store.place}: {decimal(store.size())}."
+    screen.print(stored, soft_wrap=True)  # a path is copied whole
     screen.name_origin(f"{store.card.name} · {what}", notes)
     screen.release()
     if screen.shows_details():
@@ -201,17 +203,17 @@ def _print_store(store: Store, notes: list[str], screen: Screen) -> None:
 
 
 def verify(
-    path: Annotated[Path, argument("PATH", "What poolscope wrote: a file or a folder.")],
+    path: Annotated[Path, argument("PATH", "A file or folder that poolscope wrote.")],
     json: arguments.Json = None,
 ) -> None:
     """Is every byte of PATH still as it was written?
 
     Example: poolscope verify store
 
-    One line a file. Exit code 1: a file is damaged or missing.
+    Prints one line per file. Exit code 1: a file is damaged or missing.
 
-    Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests;
-    what has none is `unchecked`.
+    Stores, cloud files, states of token statistics, repairs, audits, comparisons and saved results carry digests.
+    Other files are reported as `unchecked`.
     """
     screen = Screen(json, soft_wrap=True)
     checked = poolscope.verify(path)

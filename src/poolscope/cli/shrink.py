@@ -24,14 +24,14 @@ def shrink(
     column: Annotated[str | None, option("NAME", "Column of the texts.")] = None,
     id_column: arguments.IdColumn = None,
     reference: Annotated[
-        str | None, option("MODEL", "Vectors as MODEL: what made them. It encodes the queries.")
+        str | None, option("MODEL", "Vectors as MODEL: the model that made them. It encodes the queries.")
     ] = None,
-    limit: Annotated[int | None, option("N", "Draw N of the queries (0: all).", min=0)] = None,
+    limit: Annotated[int | None, option("N", "Use a random sample of N queries (0: all).", min=0)] = None,
     seed: arguments.Seed = 0,
-    matters: Annotated[float, option("X", "The loss in nDCG that is worth avoiding.")] = 0.01,
-    candidates: Annotated[int, option("N", "Texts that rescoring orders again.", min=1)] = 50,
+    matters: Annotated[float, option("X", "Smallest loss in nDCG that is worth avoiding.")] = 0.01,
+    candidates: Annotated[int, option("N", "Number of texts that rescoring re-orders.", min=1)] = 50,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("Write all ways (.parquet or .csv).")] = None,
+    table: Annotated[Path | None, to_file("Write all methods (.parquet or .csv).")] = None,
     figure: Annotated[Path | None, to_figure("Draw quality against bytes: .html, .png, .svg.")] = None,
     *,
     options: dict[str, Any],
@@ -40,8 +40,8 @@ def shrink(
 
     Example: poolscope shrink sentence-transformers/all-MiniLM-L6-v2 texts.jsonl --queries queries.jsonl
 
-    With nothing: the embedded model on the embedded manuals and their headings. MODEL may also be vectors in a file or
-    a vector store; then --reference names the model that encodes the queries.
+    Without arguments: the built-in model on the built-in manuals and their headings. MODEL may also be vectors in a
+    file or a vector store; then --reference names the model that encodes the queries.
     """
     from poolscope.cli.inputs import encoding_progress
     from poolscope.connectors import is_index

@@ -44,29 +44,31 @@ def socm(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
     against: Annotated[
-        str | None, option("TEXTS", "Cross with these texts (or clouds), not within one corpus.")
+        str | None, option("TEXTS", "Compare TEXTS with these texts (or clouds), not with each other.")
     ] = None,
     pairs: Annotated[
-        str | None, option("N|FILE", "N random pairs, or a table of pairs: ids in the columns i and j.")
+        str | None, option("N|FILE", "N random pairs, or a table of pairs with ids in columns i and j.")
     ] = None,
-    neighbours: Annotated[int | None, option("K", "Each text with its K nearest.", min=1)] = None,
-    all_pairs: Annotated[bool, switch("All pairs, however many.", "--all")] = False,
+    neighbours: Annotated[int | None, option("K", "Compare each text with its K nearest.", min=1)] = None,
+    all_pairs: Annotated[bool, switch("Compare all pairs, however many.", "--all")] = False,
     worst_only: Annotated[
-        bool, switch("Only the pairs of highest SOCM, whether a search confuses them or not.", "--worst-only")
+        bool, switch("Show only the pairs of highest SOCM, even if no search confuses them.", "--worst-only")
     ] = False,
     group: arguments.Group = None,
     temperature: arguments.Temperature = None,
-    scale: Annotated[str, option("paper|trace", "trace: d_Σ in [0, 1] for any model.")] = "paper",
+    scale: Annotated[
+        str, option("paper|trace", "paper is as published; trace keeps d_Σ in [0, 1] for any model.")
+    ] = "paper",
     a: Annotated[float, option("X", "Exponent of 1 − d_μ.", "--a")] = 1.0,
     b: Annotated[float, option("X", "Exponent of d_Σ.", "--b")] = 1.0,
-    eps: Annotated[float, option("X", "0 is exact, 1e-9 what the published code computes.")] = 0.0,
-    top: Annotated[int, option("K", "Worst pairs to show.", min=1)] = 5,
-    threshold: Annotated[float | None, option("X", "SOCM that counts as collapse; 0.5.")] = None,
+    eps: Annotated[float, option("X", "0 is exact; 1e-9 is what the published code uses.")] = 0.0,
+    top: Annotated[int, option("K", "Number of worst pairs to show.", min=1)] = 5,
+    threshold: Annotated[float | None, option("X", "SOCM above X counts as collapse (default: 0.5).")] = None,
     details: arguments.Details = False,
     json: arguments.Json = None,
-    parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet: of a sample, only its own.")] = None,
+    parquet: Annotated[Path | None, to_file("Write the compared pairs as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw d_μ and d_Σ of the pairs: .html, .png, .svg.")] = None,
-    fail_above: Annotated[float | None, option("X", "Exit with 1 if the mean exceeds X.")] = None,
+    fail_above: Annotated[float | None, option("X", "For CI: exit with 1 if the mean exceeds X.")] = None,
     no_cache: arguments.NoCache = False,
     *,
     where: dict[str, Any],
@@ -77,12 +79,11 @@ def socm(
 
     Example: poolscope socm builtin:minilm texts.jsonl --top 5
 
-    Worst pairs are those of pairs that a search may confuse: of different documents, and near by their means. Beside
-    d_Σ stands what the same tokens give when they are dealt at random. Where you name the pairs (--pairs FILE,
-    --neighbours, --against) they are those of your pairs.
+    Shows the pairs that a search may confuse: their documents differ, and their means are near. The column "by chance"
+    deals the same tokens to the texts at random. --pairs FILE, --neighbours and --against choose the pairs instead.
 
-    MODEL is a model, or clouds that `poolscope encode` wrote; then TEXTS is left out. With nothing: the embedded model
-    on the embedded corpus.
+    MODEL is a model, or clouds that `poolscope encode` wrote (then leave out TEXTS). Without arguments: the built-in
+    model on the built-in texts.
     """
     from poolscope.cli.inputs import Described, Inputs
     from poolscope.encoders.named import stored_vocabulary
@@ -417,13 +418,15 @@ def _shortened(text: str, width: int = 160) -> str:
 @arguments.encoder_options(without=("encoding",))
 def pair(
     first: Annotated[str, argument("TEXT", "One text.")],
-    second: Annotated[str | None, argument("[TEXT]", "The other text; may be left out with --query.")] = None,
-    query: Annotated[str | None, option("TEXT", "Which tokens of the texts do the tokens of this query find?")] = None,
+    second: Annotated[str | None, argument("[TEXT]", "The other text; optional with --query.")] = None,
+    query: Annotated[str | None, option("TEXT", "Show which tokens of the texts this query finds.")] = None,
     model: Annotated[
         str, option("MODEL", "Hub name, folder, ONNX file or built-in model.", "--model", "-m")
     ] = arguments.MODEL,
     output: Annotated[Path | None, to_figure("Draw it: .html, .png, .svg, .pdf.", "--figure", "--output", "-o")] = None,
-    layer: Annotated[int | None, option("N", "A layer (0: embedding output), not the one that is pooled.")] = None,
+    layer: Annotated[
+        int | None, option("N", "Layer to compare (0: embedding output), the pooled layer by default.")
+    ] = None,
     details: arguments.Details = False,
     json: arguments.Json = None,
     *,
@@ -433,8 +436,8 @@ def pair(
 
     Example: poolscope pair "A man bites a dog." "A dog bites a man."
 
-    High SOCM: the means agree while the clouds differ, so that mean pooling hides the difference. With --query: which
-    tokens of each text the query finds, and what of that the mean keeps; -o draws it.
+    High SOCM: the means agree while the tokens differ, so mean pooling hides the difference. With --query: which tokens
+    of each text the query finds, and how much of that the mean keeps. -o draws it.
     """
     if query is not None:
         _matches(query, [first] if second is None else [first, second], model, layer, output, json, options, details)

@@ -26,7 +26,8 @@ TaskName = Annotated[
     str, option("TASK", f"What the vectors must be good for: {', '.join((*LABEL_FREE, *LABELLED))}.", "--task")
 ]
 Columns = Annotated[
-    str | None, option("A[,B[,C]]", "Column of the texts; of a labelled file all, as the task reads.", "--column")
+    str | None,
+    option("A[,B[,C]]", "Column of the texts; of a labelled file all columns that the task reads.", "--column"),
 ]
 
 
@@ -96,11 +97,13 @@ def tune(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
     temperatures: Annotated[
-        str | None, option("A,B,…", "Attention temperatures to try (by default the published grid).")
+        str | None, option("A,B,…", "Attention temperatures to try (default: the published grid).")
     ] = None,
-    families: Annotated[str, option(FAMILIES, "What to search: families, or repairs by name.", "--search")] = FAMILIES,
-    output: Annotated[Path | None, to_file("Write a recommended repair (.safetensors).", "--output", "-o")] = None,
-    force: Annotated[bool, switch("Replace FILE of -o; remove it where nothing is recommended.", "--force")] = False,
+    families: Annotated[
+        str, option(FAMILIES, "Families of repairs to try, or single repairs by name.", "--search")
+    ] = FAMILIES,
+    output: Annotated[Path | None, to_file("Write the recommended repair (.safetensors).", "--output", "-o")] = None,
+    force: Annotated[bool, switch("Replace the file of -o; remove it if nothing is recommended.", "--force")] = False,
     details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the differences: .html, .png, .svg.")] = None,
@@ -115,7 +118,7 @@ def tune(
     Readings of decoders, attention temperatures, poolings and vector repairs are tried on half of the queries.
 
     A repair is recommended only if the interval on the half that had no part in choosing it excludes no gain. Otherwise
-    there is nothing to repair, or too few queries to tell. With nothing: the embedded model on the embedded corpus.
+    there is nothing to repair, or too few queries to tell. Without arguments: the built-in model on the built-in texts.
     """
     from poolscope.cli.inputs import encoding_progress
     from poolscope.repairs.tune import readings_for, texts_to_encode
@@ -237,9 +240,9 @@ DEFAULT_LIMIT = 500
 def evaluate(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    repair: Annotated[Path | None, option("FILE", "A repair that `poolscope tune -o` wrote, to compare with.")] = None,
+    repair: Annotated[Path | None, option("FILE", "Compare with a repair that `poolscope tune -o` wrote.")] = None,
     temperature: arguments.Temperature = None,
-    pooling: Annotated[str | None, option("NAME", "Another pooling, to compare with.")] = None,
+    pooling: Annotated[str | None, option("NAME", "Compare with another pooling, such as max or cls.")] = None,
     details: arguments.Details = False,
     json: arguments.Json = None,
     *,
@@ -250,7 +253,7 @@ def evaluate(
 
     Example: poolscope evaluate builtin:minilm texts.jsonl --queries queries.jsonl --pooling max
 
-    split-half (one half of a text finds the other) and summary-body (the embedded corpus) need no labels. The
+    split-half (one half of a text finds the other) and summary-body (the built-in texts) need no labels. The
     others read a file: sts the columns sentence1, sentence2 and score, retrieval query and document, classification and
     clustering text and label. reranking reads query, positive and negative, summarisation machine_summaries,
     human_summaries and relevance.

@@ -156,7 +156,7 @@ class ElasticConnector:
         if vector is None or vector not in kinds:
             listing = ", ".join(properties) or "none"
             raise InputError(
-                f"{self.name}: {len(kinds)} of the fields {listing} are vectors. Name one (--vector-column)."
+                f"{self.name}: {len(kinds)} of the fields {listing} are vectors. Name one with --vector-column NAME."
             )
         self.distance, self.search = self._index(vector, kinds[vector])
         first = self._search({"size": _LOOK, "query": {"match_all": {}}, "_source": {"excludes": [vector]}})

@@ -25,10 +25,10 @@ _ROWS = 10
 
 def mcp(
     host: Annotated[
-        list[str] | None, option("NAME", "A host that may be asked and get its key, or s3://BUCKET; may be repeated.")
+        list[str] | None, option("NAME", "A host that may be asked and sent its key, or s3://BUCKET; may be repeated.")
     ] = None,
 ) -> None:
-    """May an assistant ask? Tools over standard input and output: audit, explain, cost, check.
+    """Lets an AI assistant use audit, explain, cost and check, over standard input and output.
 
     Example: poolscope mcp --host huggingface.co
 

@@ -132,9 +132,11 @@ def run_benchmark(
 @arguments.encoder_options(without=("role", "revision"))
 def mteb(
     models: Annotated[list[str], argument("MODEL...", "Hub names, folders, built-in models, or ORG/NAME=SOURCE.")],
-    output: Annotated[Path, to_folder("mteb's results; tasks that it holds are not run again.", "--output", "-o")],
+    output: Annotated[
+        Path, to_folder("Folder for mteb's results; tasks already there are not run again.", "--output", "-o")
+    ],
     benchmark: Annotated[str, option("NAME", "A benchmark of mteb.", "--benchmark")] = BENCHMARK,
-    task: Annotated[list[str] | None, option("NAME", "Only this task of it (repeatable).", "--task")] = None,
+    task: Annotated[list[str] | None, option("NAME", "Run only this task; may be repeated.", "--task")] = None,
     details: arguments.Details = False,
     json: arguments.Json = None,
     *,

@@ -168,9 +168,7 @@ class QdrantConnector:
         only = next(iter(named)) if len(named) == 1 else guess(named, VECTORS)
         vector = chosen("vectors", fields.vector, list(named), only, name)
         if vector is None:
-            raise InputError(
-                f"{name}: received the vectors {', '.join(named)}; which of them? Name it (--vector-column)."
-            )
+            raise InputError(f"{name}: there are the vectors {', '.join(named)}. Name one with --vector-column NAME.")
         self._vector = vector
         self.distance = _DISTANCES.get(getattr(named[vector].distance, "value", ""))
         first, _ = client.scroll(collection, limit=_LOOK, with_payload=True, with_vectors=False)

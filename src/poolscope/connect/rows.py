@@ -89,7 +89,7 @@ CONNECTORS = (
 CAUSES = ("poolscope.connect.runtimes.in_audit:SERVER",)
 # Name, module, one line, panel of the help; behind it the group, where the command belongs to one.
 COMMANDS = (
-    ("runtime", _RUNTIME, "Does a server give the vectors of the model that it is said to run?", "Start here"),
+    ("runtime", _RUNTIME, "Does a server give the vectors of a model? If not, what does it do?", "Start here"),
     ("seal", _SEAL, "A small file by which an index or a server is recognised.", "Watch"),
     ("check", _SEAL, "Is a server or an index still what was sealed?", "Watch"),
     ("migrate", _MIGRATE, "Two stores or servers before a switch: what changes?", "Watch"),

@@ -113,7 +113,9 @@ class WeaviateConnector:
         only = next(iter(named)) if len(named) == 1 else None
         self._vector = chosen("vectors", fields.vector, list(named), only, self.name)
         if named and self._vector is None:
-            raise InputError(f"{self.name}: there are the vectors {', '.join(named)}. Name one (--vector-column).")
+            raise InputError(
+                f"{self.name}: there are the vectors {', '.join(named)}. Name one with --vector-column NAME."
+            )
         form = named[self._vector] if self._vector else schema
         setup = form.get("vectorIndexConfig") or {}
         self.distance: Distance | None = _DISTANCES.get(str(setup.get("distance", "cosine")))

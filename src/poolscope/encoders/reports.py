@@ -139,7 +139,7 @@ class PoolingReport(Result):
 
     def _length_notes(self, cut: str) -> tuple[str, ...]:
         if self.max_length is None:
-            return ("The model declares no maximal length; no text is truncated.",)
+            return ("The model declares no maximal length.",)
         if self.declared_max_length in (None, self.max_length):
             return (f"{cut} at {self.max_length} tokens, as the model declares.",)
         return (f"{cut} at {self.max_length} tokens; the model declares {self.declared_max_length}.",)

@@ -191,7 +191,7 @@ class SeveralSets:
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise InputError("received no set; needed: one or more. Pass them.")
+            raise InputError("received no set; needed: one or more. Pass a list of sets.")
         object.__setattr__(self, "tasks", tuple(self.tasks))
 
     @property

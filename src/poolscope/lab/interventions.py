@@ -270,8 +270,8 @@ class InterveneResult(Result):
             lines += [
                 f"Ranking by the cosine of the means gives {metric} {quality.value:.4f} {quality.interval or ''} "
                 f"(at random {quality.floor:.4f}); no intervention can change it.",
-                f"Ranking by W₂ of mean and covariance gives {gain.after:.4f}, {gain.difference.value:+z.4f} "
-                f"{gain.difference.interval or ''} against the means.",
+                f"Ranking by W₂ of mean and covariance gives {gain.after:.4f}, {gain.difference.value:+z.4f}"
+                f"{'' if gain.difference.interval is None else f' {gain.difference.interval}'} against the means.",
             ]
         shift = max(effect.mean_shift for effect in self.effects)
         lines.append(f"The largest change of a mean vector is {shift:.1e} of its norm, which is rounding.")

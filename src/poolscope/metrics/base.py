@@ -198,7 +198,7 @@ _ROWS = (
     ),
     Metric(
         "hubs",
-        "Which texts come back for everything, which never, which twice?",
+        "Which texts come back for everything, which never, which are duplicates?",
         needs="vectors",
         measure="poolscope.metrics.neighbourhood:hubs",
         page="corpus.md",

@@ -52,11 +52,11 @@ class CorpusSummary(Result):
     provenance: Mapping[str, Any] = origin()
 
     field_words: ClassVar[Mapping[str, str]] = {
-        "truncated": "share of texts cut",
+        "truncated": "share of texts truncated",
         "norm": "mean length of vectors",
         "smallest_norm": "shortest vector",
         "largest_norm": "longest vector",
-        "repeated": "share of texts that repeat another",
+        "repeated": "texts that repeat another",
     }
 
     def in_words(self) -> tuple[str, ...]:

@@ -105,11 +105,11 @@ class HubResult(Result):
         return {"texts": self.texts, "duplicate_share": self.duplicate_share}
 
     field_words: ClassVar[Mapping[str, str]] = {
-        "k": "nearest that are counted",
-        "skewness": "skewness of the times found",
-        "largest": "share that finds the first hub",
+        "k": "nearest that count (k)",
+        "skewness": "hub skewness",
+        "largest": "share that finds the top hub",
         "antihubs": "share of texts never found",
-        "duplicate_cosine": "cosine of duplicates at least",
+        "duplicate_cosine": "least cosine of duplicates",
     }
 
     def in_words(self) -> tuple[str, ...]:
@@ -118,9 +118,10 @@ class HubResult(Result):
             return ()
         who = "queries" if self.asked else "other texts"
         return (
-            f"The text found most often is among the {self.k} nearest of {self.largest.value:.0%} of the {who}; in "
-            f"Gaussian vectors of the same mean and covariance it would be {self.largest.floor or 0:.0%}.",
-            f"{self.antihubs.value:.0%} of the texts are not found; there it would be {self.antihubs.floor or 0:.0%}.",
+            f"The most frequent text is in the top {self.k} of {self.largest.value:.0%} of the {who} "
+            f"({self.largest.floor or 0:.0%} in Gaussian vectors of the same mean and covariance).",
+            f"{self.antihubs.value:.0%} of the texts are in no top {self.k} "
+            f"({self.antihubs.floor or 0:.0%} in the Gaussian vectors).",
             f"Near duplicates (cosine {self.duplicate_cosine:.2g} or more): {len(self.duplicates):,} groups.",
         )
 
@@ -442,12 +443,12 @@ class Neighbourhood(Result):
     provenance: Mapping[str, Any] = origin()
 
     field_words: ClassVar[Mapping[str, str]] = {
-        "k": "nearest that are joined",
+        "k": "nearest that are linked",
         "at": "vectors behind the contrast",
-        "contrast": "distance of two over that of the nearest",
+        "contrast": "contrast of random and nearest",
         "outliers": "share of outliers",
-        "islands": "share outside the largest part",
-        "parts": "parts of the graph of neighbours",
+        "islands": "share outside the largest group",
+        "parts": "groups of linked neighbours",
     }
 
     def in_words(self) -> tuple[str, ...]:
@@ -456,12 +457,12 @@ class Neighbourhood(Result):
             return ()
         apart = sum(value or 0.0 for value in (self.outliers.value, self.islands.value))
         return (
-            f"Among {self.at:,} vectors, two are {self.contrast.value:.2f} times as far apart as a vector and its "
-            f"nearest; in Gaussian vectors of the same mean and covariance {self.contrast.floor or 0:.2f} times.",
-            f"{self.outliers.value or 0:.1%} of the vectors are far from everything, and {self.islands.value or 0:.1%} "
-            f"lie outside the largest group that neighbours lead through."
+            f"Among {self.at:,} vectors, two random ones are {self.contrast.value:.2f} times as far apart as nearest "
+            f"neighbours ({self.contrast.floor or 0:.2f} times in Gaussian vectors of the same mean and covariance).",
+            f"{self.outliers.value or 0:.1%} of the vectors are far from all others, and {self.islands.value or 0:.1%} "
+            f"lie outside the largest group of linked neighbours."
             if apart > 0
-            else "No vector is far from everything, and neighbours lead from each to every other.",
+            else "No vector is far from all others, and links between neighbours connect them all.",
         )
 
     def rows(self) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ class OneSpace(Result):
     provenance: Mapping[str, Any] = origin()
 
     field_words: ClassVar[Mapping[str, str]] = {
-        "worded": "texts that share words with others",
+        "worded": "texts that share words",
         "separation": "standard deviations above chance",
         "other": "vectors of another origin",
     }

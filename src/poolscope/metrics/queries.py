@@ -92,13 +92,13 @@ class QueryScores(Result):
     def in_words(self) -> tuple[str, ...]:
         """The threshold and what it keeps, and the mean scores of relevant and of other texts."""
         means = f"{self.relevant.value_or_raise:.2f} on average with relevant texts"
-        scores = f"Queries score {means} and {self.wrong.value_or_raise:.2f} with others."
+        scores = f"Queries score {means} and {self.wrong.value_or_raise:.2f} with irrelevant ones."
         if not self.placed:
-            return (scores, "There are too few pairs with others to set a threshold.")
+            return (scores, "There are too few irrelevant pairs to set a threshold.")
         kept = f"keeps {self.recall.value_or_raise:.0%} of the relevant texts"
         return (
             f"A score threshold of {self.threshold.value_or_raise:.3f} {kept} and lets through {self.share} of the "
-            f"others.",
+            f"irrelevant ones.",
             f"Of what passes, {self.precision.value_or_raise:.0%} is relevant."
             if self.works
             else f"No threshold that strict keeps {WORKS:.0%}: do not filter by score.",

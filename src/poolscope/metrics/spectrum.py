@@ -68,8 +68,8 @@ class Spectrum(Result):
 
     field_words: ClassVar[Mapping[str, str]] = {
         "dimension_number": "the largest dimension",
-        "largest_share": "its share of the squared length",
-        "kept": "neighbours kept without it",
+        "largest_share": "share of the largest dimension",
+        "kept": "neighbours kept without that",
     }
 
     def in_words(self) -> tuple[str, ...]:
@@ -80,8 +80,7 @@ class Spectrum(Result):
         if rank.floor is None:
             return ("All vectors point in one direction.",)
         return (
-            f"The vectors spread over about {rank.value:.0f} directions; as many vectors without a preferred one would "
-            f"spread over {rank.floor:.0f}.",
+            f"The vectors use about {rank.value:.0f} directions; as many random vectors would use {rank.floor:.0f}.",
             f"The largest dimension, number {self.dimension_number}, holds {share:.1%} of the squared length; without "
             f"it {neighbours:.0%} of the ten nearest remain.",
         )
@@ -304,21 +303,21 @@ class Norms(Result):
         "low": "length that 5% stay below",
         "high": "length that 5% exceed",
         "variation": "standard deviation over mean",
-        "by_dot": "neighbours replaced by inner product",
-        "by_l2": "neighbours replaced by Euclidean distance",
-        "long_among": "longest tenth among them, over cosine",
+        "by_dot": "replaced by inner product",
+        "by_l2": "replaced by Euclidean distance",
+        "long_among": "long vectors found, over cosine",
     }
 
     def in_words(self) -> tuple[str, ...]:
         """Whether the distance matters."""
         if self.normalised:
-            return ("All vectors have one length, so that every distance finds the same neighbours.",)
+            return ("All vectors have one length, so every distance finds the same neighbours.",)
         if self.by_dot.value is None or self.by_l2.value is None:
             return ()
         return (
             f"Nine of ten vectors have lengths from {self.low:.3g} to {self.high:.3g}.",
-            f"Of the {self.k} nearest by cosine, an inner product replaces {self.by_dot.value:.0%} by others, and the "
-            f"Euclidean distance {self.by_l2.value:.0%}.",
+            f"Searching by inner product instead of cosine would replace {self.by_dot.value:.0%} of the {self.k} "
+            f"nearest; by Euclidean distance, {self.by_l2.value:.0%}.",
         )
 
     def rows(self) -> list[dict[str, Any]]:

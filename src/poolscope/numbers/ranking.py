@@ -527,7 +527,7 @@ def checked_judgements(relevant: ArrayLike, queries: int, documents: int) -> Ind
             f"{documents} documents. Correct the list; nothing was left out."
         )
     if len(np.unique(table, axis=0)) < len(table):
-        raise InputError("relevant: the same (query, document) stands twice. Name each judgement once.")
+        raise InputError("relevant: the same (query, document) is there twice. Name each judgement once.")
     return table.astype(np.int64)
 
 

@@ -194,10 +194,13 @@ def decide(
         if difference.mean < LEAST_GAIN:
             sentence += f" That is sure but little: an audit calls for a repair from {LEAST_GAIN} on."
         return Verdict("fix", sentence, evidence=tuple(evidence), **numbers)
-    outcome = shortage or ("a loss" if difference.proves_loss else "no proof of a gain")
     told = count >= FEWEST_PAIRED and difference.could_tell(LEAST_GAIN)
-    sentence = f"{_answer(count, reported_on.unit, told=told)}. We tried '{selected.name}': it changes {where}."
-    sentence = f"{sentence} That is {outcome}.{'' if told else _reach(difference)}"
+    outcome = "a loss beyond chance" if difference.proves_loss and shortage is None else "which may be chance"
+    held_out = "them" if count < FEWEST_PAIRED else f"{count:,} held-out {reported_on.unit}"
+    shown = str(difference) if difference.interval is not None else f"{difference.mean:+z.4f}".replace("-", "−")
+    change = f"{metric} changed by {shown} on {held_out}, {outcome}"
+    sentence = f"{_answer(count, reported_on.unit, told=told)}. We tried '{selected.name}': {change}."
+    sentence += "" if told else _reach(difference)
     return Verdict("ok" if told else "unchecked", sentence, evidence=tuple(evidence), **numbers)
 
 
@@ -218,7 +221,7 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
 def _reach(difference: Difference) -> str:
     """Say the smallest gain that these units could show, and how many units would show more; empty if enough."""
     needed = difference.units_to_tell(LEAST_GAIN)
-    more = f" About {needed:,.0f} would show that." if np.isfinite(needed) else ""
+    more = f" That takes about {needed:,.0f}." if np.isfinite(needed) else ""
     reach = difference.reach(LEAST_GAIN)
     return f" {reach}{more}" if reach else ""
 
@@ -402,7 +405,7 @@ def _prepared(repairs: Iterable[Any], encoder: TokenEncoder, search: Search, *, 
 def _shared_note(choosing: Task, reporting: Task) -> tuple[str, ...]:
     """Repairs are fitted on texts of the half that chooses; those that stand in the other one too are not held out."""
     shared = shared_texts(choosing, reporting)
-    stand, them = ("text stands", "it") if shared == 1 else ("texts stand", "them")
+    stand, them = ("text is", "it") if shared == 1 else ("texts are", "them")
     return (f"{shared:,} {stand} in both halves: what was fitted has seen {them}.",) if shared else ()
 
 

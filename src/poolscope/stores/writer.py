@@ -343,7 +343,9 @@ def _shard_files(folder: Path) -> list[Path]:
 def _refuse_foreign(folder: Path) -> None:
     """Stop before writing among other people's files. Hidden files may be left over from a killed run."""
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: a file, and a store is a folder. Choose another name.")
+        raise StoreError(
+            f"output: received {folder}, which is a file; a store is a folder. Use another name, such as store."
+        )
     with writing(folder):
         entries = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     others = [name for name in entries if not name.startswith(".")]
@@ -418,7 +420,7 @@ def _stored_so_far(store: Store) -> str:
     """What is kept of a store whose filling is interrupted."""
     beside = store.folder.name == NEXT
     folder = store.folder.parent if beside else store.place
-    before = " The store before it stands until the new one is whole." if beside else ""
+    before = " The earlier store is kept until the new one is whole." if beside else ""
     return (
         f"{store.stored():,} of {len(store):,} texts are stored in {folder}: the same command goes on from there "
         f"(texts are stored {max(store.manifest.shard_sizes):,} at a time).{before}"

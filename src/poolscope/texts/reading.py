@@ -404,7 +404,9 @@ def read_pairs(
     table.require(label_column, "--label-column")
     columns = [query_column, document_column, *([] if label_column is None else [label_column])]
     if len(set(columns)) != len(columns):
-        raise InputError(f"{table.name}: received the columns {columns}; each part needs its own. Name another.")
+        raise InputError(
+            f"{table.name}: received the columns {columns}; each part needs its own. Name different columns."
+        )
     tally = Tally(table.name)
     admitted = _admit_pairs(table, columns, tally)
     chosen = list(admitted) if limit is None else draw(admitted, limit, seed=seed)

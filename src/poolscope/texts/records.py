@@ -71,7 +71,7 @@ class ReadReport:
         if self.undecodable:
             notes.append(
                 f"{_count(self.undecodable, unit)} with characters that cannot be decoded; each such "
-                "character stands as U+FFFD. If there are many, the encoding is another one."
+                "character is shown as U+FFFD. If there are many, the encoding is another one."
             )
         if self.long:
             notes.append(f"{_count(self.long, unit)} longer than {LONG:,} characters.")

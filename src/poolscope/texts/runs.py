@@ -183,7 +183,9 @@ def _words(path: str | os.PathLike[str], form: str) -> Iterator[list[str]]:
     for number, line in enumerate(lines(Path(path), None), 1):
         words = line.split()
         if words and len(words) != columns:
-            raise InputError(f"{Path(path).name}: line {number} has {len(words)} columns; allowed: {form}.")
+            raise InputError(
+                f"{Path(path).name}: line {number} has {len(words)} columns; needed are {columns}: {form}."
+            )
         if words:
             yield words
 

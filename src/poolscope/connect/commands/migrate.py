@@ -15,13 +15,15 @@ from poolscope.show.screen import Screen
 
 def migrate(
     old: Annotated[str, argument("OLD", "The store, server or model in use.")],
-    new: Annotated[str, argument("NEW", "The one that shall replace it.")],
+    new: Annotated[str, argument("NEW", "The store, server or model that will replace it.")],
     texts: arguments.Texts = None,
     queries: arguments.Queries = None,
-    old_model: Annotated[str | None, option("MODEL", "A store as OLD: what encodes its queries.")] = None,
-    new_model: Annotated[str | None, option("MODEL", "A store as NEW: the same; by default --old-model.")] = None,
-    top: Annotated[int, option("K", "How many neighbours, and how deep answers count.", min=1)] = 10,
-    fail_on: Annotated[str | None, option("worse", "Exit with 1 if texts are lost or answers are worse.")] = None,
+    old_model: Annotated[str | None, option("MODEL", "If OLD is a store: the model that encodes its queries.")] = None,
+    new_model: Annotated[str | None, option("MODEL", "If NEW is a store: the same (default: --old-model).")] = None,
+    top: Annotated[int, option("K", "Compare the K nearest neighbours and the top K answers.", min=1)] = 10,
+    fail_on: Annotated[
+        str | None, option("worse", "For CI: exit with 1 if texts are lost or answers are worse.")
+    ] = None,
     json: arguments.Json = None,
 ) -> None:
     """Same vectors, same neighbours, same answers? Two stores or servers before a switch.

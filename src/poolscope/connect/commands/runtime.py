@@ -25,22 +25,22 @@ def runtime(
     url: Annotated[str, argument("URL", "Server: /v1/embeddings (OpenAI), /embed (TEI) or /api/embed (Ollama).")],
     texts: arguments.Texts = None,
     reference: Annotated[
-        str, option("MODEL", "What it is said to run: hub name, folder, ONNX or GGUF file.")
+        str, option("MODEL", "The model that the server should run: hub name, folder, ONNX or GGUF file.")
     ] = arguments.MODEL,
     server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
     protocol: Annotated[
-        str | None, option("openai|tei|ollama", "How it is spoken to, where the address does not tell.")
+        str | None, option("openai|tei|ollama", "The server's protocol, if the address does not show it.")
     ] = None,
     key_variable: Annotated[str, option("NAME", "Environment variable that holds the key.")] = "POOLSCOPE_API_KEY",
     served: Annotated[
-        Path | None, option("PATH", "File or folder that it loads, to compare what that declares.")
+        Path | None, option("PATH", "File or folder that the server loads; its settings are compared too.")
     ] = None,
-    dimensions: Annotated[int | None, option("N", "Ask for so many dimensions.", min=1)] = None,
-    batch: Annotated[int, option("N", "Texts of a request.", min=1)] = 16,
-    concurrency: Annotated[int, option("N", "Requests at a time.", min=1)] = 4,
-    retries: Annotated[int, option("N", "How often a failed request is tried again.", min=0)] = 4,
+    dimensions: Annotated[int | None, option("N", "Ask the server for vectors of N dimensions.", min=1)] = None,
+    batch: Annotated[int, option("N", "Texts per request.", min=1)] = 16,
+    concurrency: Annotated[int, option("N", "Requests at the same time.", min=1)] = 4,
+    retries: Annotated[int, option("N", "Retries of a failed request.", min=0)] = 4,
     timeout: Annotated[float, option("SECONDS", "Time limit of a request.", min=0.1)] = 60.0,
-    fail_on: Annotated[str, option("never|fix", "Exit with 1 if the server is wrong.")] = "fix",
+    fail_on: Annotated[str, option("never|fix", "For CI: exit with 1 if the server is wrong.")] = "fix",
     details: arguments.Details = False,
     json: arguments.Json = None,
     table: Annotated[Path | None, to_file("Write all causes (.parquet or .csv).")] = None,
@@ -48,13 +48,13 @@ def runtime(
     reading: dict[str, Any],
     options: dict[str, Any],
 ) -> None:
-    """Does a server give the vectors of MODEL, and if not, what does it do instead?
+    """Does a server give the vectors of a model, and if not, what does it do instead?
 
     Example: poolscope runtime http://localhost:8080/embed --reference intfloat/e5-small-v2
 
-    Each cause is computed from MODEL: pooling, prompt, truncation, padding, special tokens, missing modules,
-    dimensions, rounding, order. TEXTS are sent beside the built-in probes. A key is read from an environment variable
-    and kept nowhere.
+    Every likely mistake is reproduced with the reference model: pooling, prompt, truncation, padding, special tokens,
+    missing modules, dimensions, rounding, order. TEXTS are sent in addition to the built-in probes. A key is read from
+    an environment variable and never stored.
     """
     from poolscope.cli.inputs import Inputs, counting_progress
     from poolscope.connect.runtimes.check import MOST_TEXTS

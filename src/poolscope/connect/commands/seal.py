@@ -14,13 +14,13 @@ from poolscope.show.screen import Screen
 
 
 def seal(
-    source: Annotated[str, argument("INDEX", "Vectors in a file or a store, a server's address, or a model.")],
+    source: Annotated[str, argument("INDEX", "Vectors in a file or a store, the address of a server, or a model.")],
     texts: arguments.Texts = None,
-    output: Annotated[Path, to_file("Where the seal goes.", "--output", "-o")] = Path("index.seal"),
+    output: Annotated[Path, to_file("File for the seal.", "--output", "-o")] = Path("index.seal"),
     reference: Annotated[
-        str | None, option("MODEL", "What made the vectors: the seal then also knows its other poolings.")
+        str | None, option("MODEL", "The model that made the vectors. The seal then recognises its other poolings too.")
     ] = None,
-    canaries: Annotated[int, option("N", "Canary texts that are kept with their vectors.", min=1)] = 32,
+    canaries: Annotated[int, option("N", "Number of canary texts that the seal keeps with their vectors.", min=1)] = 32,
     server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
     json: arguments.Json = None,
 ) -> None:
@@ -46,13 +46,11 @@ def seal(
 
 def check(
     sealed: Annotated[Path, argument("SEAL", "The file that `poolscope seal` wrote.")],
-    target: Annotated[
-        str | None, argument("[URL|STORE]", "What to check; by default what your own seal names.")
-    ] = None,
+    target: Annotated[str | None, argument("[URL|STORE]", "What to check (default: what your own seal names).")] = None,
     texts: arguments.Texts = None,
     server_model: Annotated[str | None, option("NAME", "The server's name for the model.", "--model")] = None,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("One row a canary (.parquet, .csv).", "--table")] = None,
+    table: Annotated[Path | None, to_file("Write one row per canary (.parquet, .csv).", "--table")] = None,
 ) -> None:
     """Is a server or an index still what was sealed?
 

@@ -71,7 +71,7 @@ class RowMatches(Result):
 
     field_words: ClassVar[Mapping[str, str]] = {
         "own": "rows with their own vector",
-        "moved": "rows with the vector of another text",
+        "moved": "rows with another text's vector",
         "pooled": "rows pooled otherwise",
         "stale": "rows near their text",
         "foreign": "rows like no text",

@@ -152,7 +152,9 @@ def post(
         except _PassingError as failure:
             if attempt == retries or stopped():
                 tries = f", tried {attempt + 1} times" if attempt else ""
-                raise EndpointError(f"{shown}: {failure}{tries}. See to the server, then run this again.") from None
+                raise EndpointError(
+                    f"{shown}: {failure}{tries}. Start the server or correct the address, then run this again."
+                ) from None
             wait = pause * 2**attempt * random.uniform(0.75, 1.25) if failure.wait is None else failure.wait
             time.sleep(min(wait, _LONGEST_PAUSE))
     raise AssertionError("unreachable")

@@ -34,14 +34,14 @@ def layers(
         str, argument("[MODEL]", "A transformer on torch: hub name, folder or built-in model.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    compare: Annotated[str | None, option("MODEL", "Measure a second model beside it.")] = None,
+    compare: Annotated[str | None, option("MODEL", "Compare with a second model.")] = None,
     socm_texts: Annotated[
         int | None,
         option("N", "SOCM over all pairs of N texts (0: no SOCM; by default up to 100, in groups).", min=0),
     ] = None,
     temperature: arguments.Temperature = None,
     retrieval: Annotated[
-        bool, switch("Which layer would be best to pool, by held-out retrieval?", "--retrieval")
+        bool, switch("Also find the best layer to pool, by held-out retrieval.", "--retrieval")
     ] = False,
     details: arguments.Details = False,
     json: arguments.Json = None,
@@ -55,7 +55,7 @@ def layers(
 
     Example: poolscope layers builtin:minilm texts.txt --retrieval
 
-    With nothing: the embedded model on 200 texts of the embedded corpus. With --compare the same texts go through a
+    Without arguments: the built-in model on 200 built-in texts. With --compare the same texts go through a
     second model, say a backbone beside its fine-tuned child.
     """
     from poolscope.cli.inputs import Inputs
@@ -266,26 +266,26 @@ def _write(
 def windows(
     model: arguments.ModelOrClouds = arguments.MODEL,
     texts: arguments.Texts = None,
-    ratio: Annotated[str, option("2,4,8", "Tokens of a window.")] = "2,4,8,16,32,64,128",
-    layer: Annotated[int, option("N", "Layer: 0 is the embedding output, -1 what is pooled.")] = -1,
+    ratio: Annotated[str, option("2,4,8", "Tokens per window.")] = "2,4,8,16,32,64,128",
+    layer: Annotated[int, option("N", "Layer (0: embedding output, -1: the pooled layer).")] = -1,
     loss_limit: Annotated[
-        float, option("SHARE", "Name the largest ratio that loses no more than this.", min=0.0, max=1.0)
+        float, option("SHARE", "Report the largest ratio that loses no more than SHARE.", min=0.0, max=1.0)
     ] = 0.5,
     likelihood: Annotated[
-        bool, switch("Of a decoder: how likely is what follows, with windows as context?", "--likelihood")
+        bool, switch("For a decoder: how likely is the continuation, with windows as context?", "--likelihood")
     ] = False,
     context: Annotated[int, option("TOKENS", "With --likelihood and --generate: tokens of context.", min=2)] = 256,
-    continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens that follow.", min=2)] = 64,
+    continuation: Annotated[int, option("TOKENS", "With --likelihood: tokens of continuation.", min=2)] = 64,
     generate: Annotated[
-        int, option("TOKENS", "Of a decoder: does it write the same tokens, with windows as context?", min=0)
+        int, option("TOKENS", "For a decoder: does it write the same tokens, with windows as context?", min=0)
     ] = 0,
     questions: Annotated[
-        str | None, option("TABLE", "Of a decoder: are questions answered (columns context, question, answer)?")
+        str | None, option("TABLE", "For a decoder: are questions answered (columns context, question, answer)?")
     ] = None,
-    most: Annotated[int, option("N", "Of a decoder: at most so many texts or questions.", min=2)] = 32,
+    most: Annotated[int, option("N", "For a decoder: at most N texts or questions.", min=2)] = 32,
     details: arguments.Details = False,
     json: arguments.Json = None,
-    table: Annotated[Path | None, to_file("Write one row a ratio: .parquet or .csv.")] = None,
+    table: Annotated[Path | None, to_file("Write one row per ratio: .parquet or .csv.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the figure: .html, .png, .svg.")] = None,
     *,
     reading: dict[str, Any],
@@ -295,9 +295,9 @@ def windows(
 
     Example: poolscope windows builtin:minilm texts.jsonl --ratio 2,4,8
 
-    You see the share of a text's variance that is lost, beside tokens in random order, windows with a second vector,
-    and windows that end where the tokens change. Nothing is trained: a model that learned to read such means may do
-    better.
+    Shows the share of a text's variance that is lost. Compared with: tokens in random order, windows with a second
+    vector, and windows that end where the tokens change. Nothing is trained: a model that learned to read such means
+    may do better.
     """
     from poolscope.cli.inputs import Inputs
 

@@ -22,20 +22,24 @@ COVERAGE = "coverage"
 
 @arguments.encoder_options(without=("max_length", "prompt", "prompt_name", "role", "revision", "encoding"))
 def paper(
-    name: Annotated[str, argument("PAPER", "socm, length-collapse or norm-variance; coverage: what of them is here.")],
+    name: Annotated[
+        str, argument("PAPER", "socm, length-collapse or norm-variance; coverage: what of them can be run here.")
+    ],
     output: Annotated[
-        Path | None, to_folder("Results; cells that it holds are not measured again.", "--output", "-o")
+        Path | None, to_folder("Folder for the results; what is already there is not measured again.", "--output", "-o")
     ] = None,
-    figure: Annotated[list[str] | None, option("N", "Only this figure, such as 4 or 1a (repeatable).")] = None,
-    table: Annotated[list[str] | None, option("N", "Only this table (repeatable).")] = None,
-    part: Annotated[list[str] | None, option("NAME", "Only this other part, such as appendix-j (repeatable).")] = None,
+    figure: Annotated[list[str] | None, option("N", "Make only this figure, such as 4 or 1a; may be repeated.")] = None,
+    table: Annotated[list[str] | None, option("N", "Make only this table; may be repeated.")] = None,
+    part: Annotated[
+        list[str] | None, option("NAME", "Make only this other part, such as appendix-j; may be repeated.")
+    ] = None,
     models: Annotated[
-        list[str] | None, option("NAME[=SOURCE]", "Only this model, or one of your own (repeatable).")
+        list[str] | None, option("NAME[=SOURCE]", "Use only this model, or one of your own; may be repeated.")
     ] = None,
-    texts: Annotated[list[str] | None, option("SET=SOURCE", "Read a data set from elsewhere (repeatable).")] = None,
-    files: Annotated[Path | None, option("FOLDER", "Where copies of models and data sets are looked for.")] = None,
-    limit: Annotated[int | None, option("N", "So many texts or queries of each set.", min=2)] = None,
-    pictures: Annotated[bool, switch("Drawings as .svg, by a browser, not as pages.", "--pictures")] = False,
+    texts: Annotated[list[str] | None, option("SET=SOURCE", "Read a data set from elsewhere; may be repeated.")] = None,
+    files: Annotated[Path | None, option("FOLDER", "Folder with copies of models and data sets.")] = None,
+    limit: Annotated[int | None, option("N", "Use N texts or queries of each data set.", min=2)] = None,
+    pictures: Annotated[bool, switch("Draw .svg files, by a browser, instead of pages.", "--pictures")] = False,
     rewriter: Annotated[
         str | None, option("MODEL@URL", "Language model (OpenAI-compatible) that shortens texts for figure 1b.")
     ] = None,
@@ -50,9 +54,10 @@ def paper(
 
     Example: poolscope lab paper socm --figure 3 --models mine=builtin:minilm -o socm
 
-    One folder a figure or table: numbers, the printed ones beside them with agrees or differs, a drawing. What cannot
-    be reached says what to fetch, from where and to where. A run that was stopped goes on. Exit code 1: no numbers.
-    PAPER coverage checks the table of what of the papers is here; with -o it writes coverage.md.
+    Writes one folder per figure or table: a drawing, and our numbers beside the printed ones (agrees or differs). If
+    a data set or model is missing, it says what to fetch, from where and to where. The same command resumes a stopped
+    run. Exit code 1: no numbers. `poolscope lab paper coverage` checks the list of what of the papers can be run; with
+    -o it writes coverage.md.
     """
     if name == COVERAGE:
         _check_coverage(output, Screen(json))

@@ -22,13 +22,15 @@ BUILTIN = ("builtin:manuals", "builtin:docstrings")
 @arguments.encoder_options(without=("role", "revision"))
 def predict(
     models: Annotated[list[str], argument("MODEL...", "Hub names, folders, built-in models, or NAME=SOURCE.")],
-    output: Annotated[Path, to_folder("Folder of the cells; those it holds are not measured again.", "--output", "-o")],
+    output: Annotated[
+        Path, to_folder("Folder for the results; what is already there is not measured again.", "--output", "-o")
+    ],
     corpus: Annotated[
         list[str] | None,
         option("FOLDER", "texts.jsonl and queries.jsonl, or a built-in corpus; may be repeated.", "--corpus"),
     ] = None,
-    layers: Annotated[str | None, option("0,2,…", "Layers of each model as further points.")] = None,
-    limit: Annotated[int | None, option("N", "At most so many queries of a corpus.", min=10)] = 200,
+    layers: Annotated[str | None, option("0,2,…", "Also use these layers of each model as points.")] = None,
+    limit: Annotated[int | None, option("N", "Use at most N queries of each corpus.", min=10)] = 200,
     seed: arguments.Seed = 0,
     details: arguments.Details = False,
     json: arguments.Json = None,
@@ -40,9 +42,9 @@ def predict(
 
     Example: poolscope lab predict builtin:minilm builtin:wordllama --corpus builtin:manuals -o predicted
 
-    ρ is Spearman's, its p shuffles whole corpora or whole models. A skill above 0 predicts the cost of a model family,
-    or of a corpus, that the line was not fitted on; its p is corrected for all quantities. Models whose names agree up
-    to a comma are one family.
+    The table shows Spearman's ρ; its p shuffles whole corpora or whole models. A skill above 0 means that a fitted line
+    predicts the cost of a model family, or of a corpus, that it was not fitted on. The p of the skill is corrected for
+    all quantities. Models whose names agree up to a comma are one family.
     """
     from poolscope.lab.predict import measure_all, predict_cost
 

@@ -26,35 +26,37 @@ if TYPE_CHECKING:
 
 def correlate(
     audits: Annotated[
-        list[Path] | None, argument("[AUDITS]...", "audit.json of each model, or its folder; or one table of metrics.")
+        list[Path] | None, argument("[AUDITS]...", "audit.json of each model or its folder, or one table of metrics.")
     ] = None,
     scores: Annotated[
-        Path | None, option("TABLE|FOLDER", "Table with one row a model, or folder of MTEB results.")
+        Path | None, option("TABLE|FOLDER", "Table with one row per model, or folder of MTEB results.")
     ] = None,
-    metrics: Annotated[Path | None, option("TABLE", "Table of metrics, one row a model, in place of audits.")] = None,
-    metric: Annotated[list[str] | None, option("NAME", "Only this metric (repeatable; any number of audits).")] = None,
-    score: Annotated[list[str] | None, option("NAME", "Only this score (repeatable).")] = None,
-    benchmark: Annotated[str | None, option("NAME", "MTEB results: the tasks of this benchmark.")] = None,
+    metrics: Annotated[
+        Path | None, option("TABLE", "Table of metrics with one row per model, instead of audits.")
+    ] = None,
+    metric: Annotated[list[str] | None, option("NAME", "Use only this metric; may be repeated.")] = None,
+    score: Annotated[list[str] | None, option("NAME", "Use only this score; may be repeated.")] = None,
+    benchmark: Annotated[str | None, option("NAME", "MTEB results: use the tasks of this benchmark.")] = None,
     control: Annotated[
-        list[str] | None, option("NAME", "Account for this number (repeatable; none: for nothing).")
+        list[str] | None, option("NAME", "Control for this number; may be repeated (none: control for nothing).")
     ] = None,
     seed: Annotated[int, option("N", "Seed of resamples and permutations.")] = 0,
     details: arguments.Details = False,
     json: arguments.Json = None,
-    parquet: Annotated[Path | None, to_file("Write one row a metric as Parquet.")] = None,
+    parquet: Annotated[Path | None, to_file("Write one row per metric as Parquet.")] = None,
     figure: Annotated[Path | None, to_figure("Draw the points: .html, .png, .svg.")] = None,
 ) -> None:
-    """Do the numbers of audits go with task scores over models?
+    """Do audit numbers correlate with task scores across models?
 
     Example: poolscope lab correlate first second third --scores scores.csv --metric socm
 
-    With bootstrap intervals, permutation p-values, Holm's correction, partial correlations and each family left out
-    once. Models match by name; those without a partner are named.
+    Reports bootstrap intervals, permutation p-values, Holm's correction, partial correlations, and the result without
+    each family. Models are matched by name; those without a partner are listed.
     """
     from poolscope.lab.correlate.model_records import read_scores
 
     if scores is None:
-        raise InputError("no scores were named; needed: --scores with a table (.csv) or a folder of MTEB results.")
+        raise InputError("--scores is missing. Add --scores TABLE.csv, or --scores FOLDER with results of MTEB.")
     source = audits or metrics
     if source is None or (audits and metrics):
         raise InputError("received both audits and --metrics, or neither; needed: the audits, or --metrics TABLE.")
@@ -166,8 +168,8 @@ TRANSPORT_TEXTS = 100
 def transport(
     model: arguments.Model = arguments.MODEL,
     texts: arguments.Texts = None,
-    layers: Annotated[str | None, option("0,3,…", "Layers (0: embedding output); all without it.")] = None,
-    pairs: Annotated[int, option("M", "Random pairs of texts.", min=3)] = 100,
+    layers: Annotated[str | None, option("0,3,…", "Layers to measure (0: embedding output), all by default.")] = None,
+    pairs: Annotated[int, option("M", "Number of random pairs of texts.", min=3)] = 100,
     details: arguments.Details = False,
     json: arguments.Json = None,
     figure: Annotated[Path | None, to_figure("Draw the shares: .html, .png, .svg.")] = None,
@@ -179,7 +181,7 @@ def transport(
 
     Example: poolscope lab transport builtin:minilm texts.jsonl --pairs 60
 
-    With nothing: the embedded model on 100 texts of the embedded corpus, all layers.
+    Without arguments: the built-in model on 100 built-in texts, all layers.
     """
     from poolscope.cli.inputs import Inputs, counting_progress
 
@@ -243,7 +245,9 @@ def intervene(
     do: Annotated[list[str] | None, option("WHAT", "scale=X, rotate, match, noise, top=K; may be repeated.")] = None,
     query_column: Annotated[str, option("NAME", "Column of the queries.")] = "query",
     document_column: Annotated[str, option("NAME", "Column of the documents.")] = "document",
-    limit: Annotated[int, option("N", "Draw N queries with their documents (0: all).", min=0)] = INTERVENE_PAIRS,
+    limit: Annotated[
+        int, option("N", "Use a random sample of N queries with their documents (0: all).", min=0)
+    ] = INTERVENE_PAIRS,
     seed: arguments.Seed = 0,
     socm_texts: Annotated[int, option("N", "SOCM over all pairs of N documents.", min=3)] = 150,
     k: Annotated[int, typer.Option("--k", min=1, help="Quality is nDCG@K.")] = 10,
@@ -258,7 +262,7 @@ def intervene(
 
     Example: poolscope lab intervene builtin:minilm pairs.csv --do rotate --do top=4
 
-    With nothing: the embedded model on 200 pairs (summary, body) of the embedded docstrings. The query and document
+    Without arguments: the built-in model on 200 pairs (summary, body) of built-in docstrings. The query and document
     prompts are those the model declares.
     """
     from poolscope.cli.inputs import counting_progress

@@ -42,22 +42,24 @@ def tokens(
         str, argument("[MODEL|CLOUDS|STATE]", "Model, clouds of `poolscope encode`, or a saved state.")
     ] = arguments.MODEL,
     texts: arguments.Texts = None,
-    layers: Annotated[str | None, option("0,3,6", "Layers (0: embedding output), not all.")] = None,
+    layers: Annotated[str | None, option("0,3,6", "Layers to measure (0: embedding output), all by default.")] = None,
     group_by: Annotated[
         str | None, option("type|label", "Group tokens by their type (default), or by the label of their text.")
     ] = None,
-    min_count: Annotated[int, option("N", "Correlations are over types with N tokens or more.", min=1)] = 10,
+    min_count: Annotated[int, option("N", "Leave types with fewer than N tokens out of correlations.", min=1)] = 10,
     max_types: Annotated[
-        int | None, option("N", "Keep the N most frequent (default 10,000), pool the rest.", min=1)
+        int | None, option("N", "Keep the N most frequent types (default: 10,000), and pool the rest.", min=1)
     ] = None,
     vocabulary: Annotated[
-        str | None, option("MODEL", "Name the tokens of clouds with the tokenizer of this model.")
+        str | None, option("MODEL", "If MODEL is clouds: the model whose tokenizer names the tokens.")
     ] = None,
     temperature: arguments.Temperature = None,
-    compare: Annotated[str | None, option("MODEL", "Measure a second model (or clouds, or a state) beside it.")] = None,
+    compare: Annotated[str | None, option("MODEL", "Compare with a second model, clouds or state.")] = None,
     state: Annotated[
         Path | None,
-        to_file("Save the run of a model, and go on with what is there; of others a new file.", metavar="FILE.npz"),
+        to_file(
+            "Save progress, and resume if the file exists (models only; otherwise a new file).", metavar="FILE.npz"
+        ),
     ] = None,
     merge: Annotated[
         list[Path] | None, option("FILE.npz", "Add the saved state of another shard (repeatable).")
@@ -75,8 +77,8 @@ def tokens(
 
     Example: poolscope tokens builtin:minilm texts.jsonl
 
-    MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved; in the last two
-    cases TEXTS is left out. The texts are streamed: nothing but running moments is kept.
+    MODEL is a model, a store that `poolscope encode --layers` wrote, or a state that --state saved. For a store or a
+    state, leave out TEXTS. Texts are streamed: only running moments are kept in memory.
     """
     from poolscope.cli.inputs import Inputs
 
@@ -260,7 +262,7 @@ def _kept_in(state: Path | None) -> str:
     """What is kept of a measurement that is interrupted."""
     if state is None or not state.exists():
         return ""
-    return f"What was measured is kept in {state}: the same command goes on from there."
+    return f"Progress is saved in {state}: the same command resumes there."
 
 
 def kind_of(source: str) -> str:

@@ -185,7 +185,7 @@ def _audit(path: Path) -> tuple[ModelRecord, str]:
         raise InputError(
             f"{path}: cannot be read as an audit ({type(error).__name__}: {error}); needed: the JSON of `poolscope "
             f"audit`, with 'model' and 'findings'. Name such a file, or a folder with {AUDIT_FILE} in it; a table of "
-            f"metrics stands alone (--metrics)."
+            f"metrics is passed alone, by --metrics."
         ) from error
     known = {key: _number(value, f"{path}: number '{key}'") for key, value in values.items() if value is not None}
     traits = {trait: float(model[trait]) for trait in TRAITS if isinstance(model.get(trait), int | float)}

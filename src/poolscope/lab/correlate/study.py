@@ -108,7 +108,7 @@ class MetricScore:
         edges = self.range_without
         if edges is not None:
             text += f" Without any one family ρ lies between {edges[0]:.2f} and {edges[1]:.2f}"
-            text += ", so its sign hangs on a single family." if edges[0] * edges[1] <= 0 else "."
+            text += ", so its sign depends on a single family." if edges[0] * edges[1] <= 0 else "."
         return text
 
 
@@ -159,9 +159,7 @@ class CorrelationStudy(Result):
         scores = len({row.score for row in self.correlations})
         beyond = [row for row in defined if _corrected(row) * scores <= LEVEL]
         if not beyond:
-            told = (
-                f"No metric goes with a score beyond what chance gives over {len(self.models)} models; the strongest:"
-            )
+            told = f"No metric correlates with a score beyond chance over {len(self.models)} models; the strongest:"
             return (f"{told} {defined[0].sentence()}",)
         row = beyond[0]
         way = "higher" if (row.spearman.estimate.value or 0.0) > 0 else "lower"

@@ -171,8 +171,8 @@ class LayersResult(Result):
         first, last = self.states[0], self.states[-1]
         more = "more" if cosine[-1] > cosine[0] else "less"
         lines = [
-            f"The tokens of a text point {more} the same way at the end: their mean cosine goes from {cosine[0]:.2f} "
-            f"(state {first}) to {cosine[-1]:.2f} (state {last})."
+            f"The tokens of a text become {more} alike: their mean cosine goes from {cosine[0]:.2f} (state {first}) to "
+            f"{cosine[-1]:.2f} (state {last})."
         ]
         steps = [math.log(after / before) for before, after in itertools.pairwise(tight) if before > 0 and after > 0]
         if len(steps) == len(tight) - 1 and steps:
@@ -184,7 +184,7 @@ class LayersResult(Result):
             )
         if self.socm is not None:
             low, high = self.socm[0].mean, self.socm[-1].mean
-            lines.append(f"What averaging can hide of a pair (SOCM) goes from {low:.3f} to {high:.3f}.")
+            lines.append(f"SOCM, which is high where averaging hides a difference, goes from {low:.3f} to {high:.3f}.")
         return tuple(lines)
 
     def __repr__(self) -> str:

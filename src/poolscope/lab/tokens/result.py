@@ -185,13 +185,12 @@ class TokenStatistics(Result):
             return ()
         (all_first, all_last), (word_first, word_last), (context_first, context_last) = shares.values()
         lines = [
-            f"Of the squared length of the tokens, {all_last:.0%} is a direction that all of them share, "
-            f"{word_last:.0%} tells one {self.grouping} from another, and {context_last:.0%} is what the context adds "
-            f"to one."
+            f"In the last layer, {all_last:.0%} of the squared length of tokens is shared by all, {word_last:.0%} goes "
+            f"with the {self.grouping}, and {context_last:.0%} with the context."
         ]
         if len(self.layers) > 1:
             lines.append(
-                f"That is the last layer; in layer {self.layers[0].layer} it is {all_first:.0%}, {word_first:.0%} and "
+                f"In layer {self.layers[0].layer} these shares are {all_first:.0%}, {word_first:.0%} and "
                 f"{context_first:.0%}."
             )
         return tuple(lines)

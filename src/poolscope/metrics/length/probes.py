@@ -139,26 +139,26 @@ class LengthNulls(LengthPart):
         """What the null models say, with their numbers."""
         first, last = self.averaging[0], self.last
         words = [
-            f"The same {self.documents} documents: cosine {first.full.value:.3f} at {first.tokens} tokens, "
-            f"{last.full.value:.3f} at {last.tokens}; averages of {last.chunks} independently encoded chunks "
-            f"{last.averaged.value:.3f}"
-            + ("." if last.placed is None else f", at their own positions {last.placed.value:.3f}.")
+            f"The same {self.documents} documents have a mean cosine of {first.full.value:.3f} at {first.tokens} "
+            f"tokens and {last.full.value:.3f} at {last.tokens}.",
+            f"Averages of {last.chunks} chunks, each encoded alone, have {last.averaged.value:.3f}"
+            + ("." if last.placed is None else f" (at their own positions {last.placed.value:.3f})."),
         ]
         if self.explained is not None:
             told, reach = _percent(self.explained), last.excess.interval
             unsure = told != "100%" and reach is not None and reach.low <= 0 <= reach.high
             doubt = " (within chance, all of it)" if unsure else ""
-            words.append(f"Plain averaging of chunks reproduces {told} of that rise{doubt}.")
+            words.append(f"Plain averaging of chunks reproduces {told} of the rise{doubt}.")
         if self.other is not None:
             words.append(
-                f"In chunks of {self.other.tokens // self.other.chunks} tokens instead of {self.chunk}, averages of "
-                f"{self.other.chunks}: {self.other.averaged.value:.3f}."
+                f"Averages of {self.other.chunks} chunks of {self.other.tokens // self.other.chunks} tokens, instead "
+                f"of {self.chunk}, have {self.other.averaged.value:.3f}."
             )
         if self.positions:
             most = max(self.positions, key=lambda row: row.cosine.value or 0.0)
             start = self.positions[0]
             words.append(
-                f"The same {self.chunk} tokens: cosine {start.cosine.value:.3f} at the start, {most.cosine.value:.3f} "
+                f"The same {self.chunk} tokens have {start.cosine.value:.3f} at the start, and {most.cosine.value:.3f} "
                 f"moved by {most.offset} positions{' (beyond the limit)' if most.beyond else ''}."
             )
         return (*words, *self.notes)

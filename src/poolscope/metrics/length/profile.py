@@ -104,8 +104,8 @@ class LengthProfile(LengthPart):
 
     field_words: ClassVar[Mapping[str, str]] = {
         "cosine_deviation": "standard deviation of the cosine",
-        "doublings": "doublings from short to long texts",
-        "slope": "change of the cosine per doubling",
+        "doublings": "doublings, shortest to longest",
+        "slope": "cosine change per doubling",
     }
 
     def figure_title(self) -> str:

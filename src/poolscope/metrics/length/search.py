@@ -111,14 +111,14 @@ class LengthRetrieval(LengthPart):
             told.append(f"Whether short or long documents win cannot be judged here: {self.unjudged}.")
         elif self.shortest.ratio.value is not None and self.longest.ratio.value is not None:
             told.append(
-                f"Among the first {self.k} wrong answers the shortest fifth of the documents stands "
-                f"{self.shortest.ratio.value:.2f} times as often as its number explains, the longest fifth "
+                f"Among the {self.k} best-ranked wrong results, the shortest fifth of the documents appears "
+                f"{self.shortest.ratio.value:.2f} times as often as expected, the longest fifth "
                 f"{self.longest.ratio.value:.2f} times."
             )
         if self.shortest.hit.value is not None and self.longest.hit.value is not None:
             told.append(
-                f"An answer in the shortest fifth is among the first {self.k} for {self.shortest.hit.value:.0%} of its "
-                f"queries, one in the longest fifth for {self.longest.hit.value:.0%}."
+                f"Answers in the shortest fifth reach the top {self.k} for {self.shortest.hit.value:.0%} of their "
+                f"queries, answers in the longest fifth for {self.longest.hit.value:.0%}."
             )
         return tuple(told)
 
@@ -372,11 +372,11 @@ class PositionProbe(LengthPart):
     def in_words(self) -> tuple[str, ...]:
         """What becomes of an answer on its way from the start of a document to its end."""
         first, last = self.places[0], self.places[-1]
-        cosines = f"{first.similarity.value:.3f} with its query at the start and {last.similarity.value:.3f} at the end"
+        cosines = f"{first.similarity.value:.3f} to {last.similarity.value:.3f}"
         ranks = f"{first.rank.value:.1f} to {last.rank.value:.1f} of {self.among:.0f}"
         return (
-            f"An answer within a document of {self.tokens} tokens has a cosine of {cosines}; its mean rank goes from "
-            f"{ranks}.",
+            f"Moved from the start to the end of {self.tokens} tokens, an answer's cosine with its query goes from "
+            f"{cosines}, and its mean rank from {ranks}.",
         )
 
 

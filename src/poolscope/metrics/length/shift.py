@@ -95,17 +95,17 @@ class SemanticShift(LengthPart):
     def sentence(self) -> str:
         """What the regression says, in words."""
         slopes = (
-            f"{_signed(self.by_length)} per standard deviation of the length, {_signed(self.by_shift)} of the shift, "
-            f"each with the other held fixed, on {self.texts} texts"
+            f"{_signed(self.by_length)} per standard deviation of length, {_signed(self.by_shift)} per standard "
+            f"deviation of shift, {self.texts} texts"
         )
         apart = " rather than" if self._apart else ", and perhaps"
         words = {
             "mixed": f"This goes with mixed subjects{apart} length: at equal length, mixed texts are more alike",
-            "long": f"This goes with length{apart} mixed subjects: at an equal mix, longer texts are more alike",
-            "both": "This goes with length and with mixed subjects: each goes with texts that are more alike",
+            "long": f"This goes with length{apart} mixed subjects: equally mixed, longer texts are more alike",
+            "both": "This goes with length and with mixed subjects: each by itself makes texts more alike",
             "": f"Length and mixed subjects cannot be separated here{self._as_mixed}",
         }[self.cause]
-        return f"{words} (mean cosine {slopes})."
+        return f"{words}. Mean cosine: {slopes}."
 
     @property
     def _as_mixed(self) -> str:
@@ -128,8 +128,9 @@ class SemanticShift(LengthPart):
             return ()
         ways = ", ".join(f"{row.cosine.value:.3f} ({row.label})" for row in self.made)
         return (
-            f"An experiment: texts of {self.sentences} sentences of these texts, about {self.made[0].words:.0f} words "
-            f"each, put together anew, have a mean cosine of {ways}; of several texts minus of one {self.mixing}.",
+            f"Experiment: we built texts of {self.sentences} sentences, about {self.made[0].words:.0f} words each, "
+            f"from sentences of one text or of several.",
+            f"Their mean cosine is {ways}. The difference is {self.mixing}.",
         )
 
     def in_words(self) -> tuple[str, ...]:

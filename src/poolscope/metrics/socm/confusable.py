@@ -124,7 +124,7 @@ class Confusion(Result):
         "cut_off": "from the cosine",
         "d_sigma": "d_Σ, between the clouds",
         "excess": "d_Σ beyond chance",
-        "differing": "share of pairs whose clouds differ",
+        "differing": "pairs whose clouds differ",
     }
     column_words = PAIR_WORDS
 
@@ -141,7 +141,7 @@ class Confusion(Result):
     def in_words(self) -> tuple[str, ...]:
         """How many pairs look alike, and how many of them have clouds that differ."""
         different = "" if self.documents is None else " of different documents"
-        likely = "may be confused by a search: their mean vectors are nearest"
+        likely = "have the nearest mean vectors, so a search may confuse them"
         pairs = "1 pair" if self.count == 1 else f"{self.count:,} pairs"
         if self.cut_off is None:
             alike = f"Queries rank a wrong text before a relevant one in {pairs}."
@@ -155,7 +155,7 @@ class Confusion(Result):
         else:
             alike = f"{pairs}{different} {likely}."
         if not self.enough or self.differing.value is None:
-            return (alike, "That is too few for a mean.")
+            return (alike, "That is too few pairs for a mean.")
         return (alike, f"The token clouds of {self.differing.value:.0%} of these pairs differ; by chance 5% would.")
 
     def figure(self) -> Any:

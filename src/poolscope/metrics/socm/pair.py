@@ -213,7 +213,7 @@ class PairProjection(Result):
         return self.distances.bures / sum(self.traces) if sum(self.traces) > 0 else 0.0
 
     shown_rows = 0
-    field_words: ClassVar[Mapping[str, str]] = {"kept": "share of the clouds that the plane shows"}
+    field_words: ClassVar[Mapping[str, str]] = {"kept": "clouds that the plane shows"}
 
     def in_words(self) -> tuple[str, ...]:
         """The distances in words, and how much of the clouds the picture shows."""

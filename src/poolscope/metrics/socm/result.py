@@ -274,10 +274,11 @@ class SocmResult(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """How far the means and the clouds are apart, and what SOCM makes of that."""
+        mean = f"{self.mean:.4g}" if self.interval is None else str(self.estimate)
         return (
             f"The mean vectors of two texts are {self.mean_distance:.2f} apart (d_μ), and their token clouds "
             f"{self.covariance_distance:.2f} (d_Σ).",
-            f"SOCM is high where means agree and clouds differ: here {self.mean:.4g}, mean over {self.count:,} pairs "
+            f"SOCM is high where means agree and clouds differ: here {mean}, mean over {self.count:,} pairs "
             f"({self.kind}).",
         )
 
