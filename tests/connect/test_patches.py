@@ -13,7 +13,7 @@ import transformers
 from PIL import Image
 
 from poolscope import encode, layers, socm, tempscale, windows
-from poolscope.encoders.patches import PatchEncoder
+from poolscope.connect.patches import PatchEncoder
 from poolscope.errors import InputError, ModelError, PoolscopeError
 from tiny_models import tiny_model, tiny_tokenizer
 
