@@ -61,9 +61,7 @@ def _by_unit(rows: Array, of: Index) -> Array:
     return np.stack([np.bincount(of, column) for column in rows.T], axis=1)
 
 
-def regression_slopes(
-    values: Array, covariates: Array, units: ArrayLike | None = None, *, each: str = "texts"
-) -> tuple[list[Estimate], float]:
+def regression_slopes(values: Array, covariates: Array, units: ArrayLike | None = None) -> tuple[list[Estimate], float]:
     """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
 
     values (n), covariates (n × p), units (n): the document of each. Errors are CR2 by unit. A slope has no value where
@@ -82,7 +80,7 @@ def regression_slopes(
     sizes = np.linalg.svd(design, compute_uv=False)
     if sizes[-1] < 1e-6 * sizes[0]:
         return [Estimate(None)] * number, 0.0
-    chosen = chosen_units(count, units, each=each)
+    chosen = chosen_units(count, units)
     slopes, variances, freedoms = _least_squares(design, values, chosen.of)
     residuals, deviations = values - design @ slopes, values - values.mean()
     total = float(deviations @ deviations)
