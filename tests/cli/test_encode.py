@@ -342,7 +342,7 @@ def test_the_encoding_of_the_texts_is_an_option(tmp_path: Path, use_fake: UseFak
     use_fake(FakeEncoder())
     texts = tmp_path / "wide.txt"
     texts.write_text("süß und gut\nzwei\n", encoding="utf-16")
-    with pytest.raises(InputError, match="Pass --encoding utf-16"):
+    with pytest.raises(InputError, match="--encoding utf-16"):
         invoke("encode", "any", texts, "-o", tmp_path / "s")
     assert invoke("encode", "any", texts, "-o", tmp_path / "store", "--encoding", "utf-16").exit_code == 0
     assert list(open_store(tmp_path / "store").texts or []) == ["süß und gut", "zwei"]

@@ -189,7 +189,7 @@ def test_merged_shards_and_clouds_are_saved_and_nothing_is_replaced(store, tmp_p
     both = load_state(target)
     assert both.texts == len(TEXTS)
     assert summarise(both).coverage == token_statistics(WordEncoder(), TEXTS).coverage
-    with pytest.raises(InputError, match=r"all\.npz is"):
+    with pytest.raises(InputError, match=r"all\.npz"):
         run(shards[0], "--merge", shards[1], "--state", target)
     run(store, "--state", tmp_path / "clouds.npz")
     assert load_state(tmp_path / "clouds.npz").tokens == token_statistics(store).coverage.tokens

@@ -71,7 +71,7 @@ def test_a_file_of_an_older_run_is_not_left_behind(folder, texts, tmp_path):
     older = tmp_path / "r.safetensors"
     older.write_bytes(b"older")
     arguments = ("tune", folder, texts, "--search", "temperature", "--temperatures", "1", "-o", older)
-    with pytest.raises(InputError, match=r"r\.safetensors exists.*--force"):
+    with pytest.raises(InputError, match=r"r\.safetensors .*--force"):
         run(*arguments)
     assert older.read_bytes() == b"older"
     output = run(*arguments, "--force", "--limit", "30", "--json", tmp_path / "t.json")
@@ -88,7 +88,7 @@ def test_temperatures_are_checked_first(texts):
 
 def test_columns_are_named_by_the_option_of_the_command(folder, tmp_path):
     (tmp_path / "t.csv").write_text("body,title\na,b\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"no column 'text'; .*--column NAME"):
+    with pytest.raises(InputError, match=r"'text'; .*--column"):
         run("evaluate", folder, tmp_path / "t.csv", "--column", "text")
     with pytest.raises(InputError, match="--column: received 'body,title'"):
         run("tune", folder, tmp_path / "t.csv", "--column", "body,title")
@@ -231,7 +231,7 @@ def test_tune_and_evaluate_ask_the_queries_of_a_file(folder, lines, tmp_path):
     run("evaluate", folder, corpus, *asked)
     stored = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))
     assert stored["before"]["value"] == pytest.approx(evaluate(str(folder), task).value, abs=1e-6)
-    with pytest.raises(InputError, match="--id-column go with --queries"):
+    with pytest.raises(InputError, match=r"--id-column .*--queries"):
         run("tune", folder, corpus, "--id-column", "id")
     with pytest.raises(InputError, match="--queries: received --task retrieval"):
         run("tune", folder, corpus, *asked[:2], "--task", "retrieval")
