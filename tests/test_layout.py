@@ -59,7 +59,7 @@ BACK_EDGES: dict[tuple[str, str], str] = {
 }
 PLACE = re.compile(r"poolscope(\.\w+)+:[\w.]+")  # "package.module:name", imported when it is used
 # Folders that may import torch: everything else sees numpy.
-TORCH = ("encoders", "lab/capture", "repairs/temperature", "connect/integrations")
+TORCH = ("encoders", "lab/capture", "repairs/temperature", "connect/integrations", "connect/patches.py")
 
 
 def imports(path: Path) -> set[str]:

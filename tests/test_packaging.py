@@ -97,7 +97,8 @@ def test_a_source_distribution_builds_without_a_compiler(tree):
         sources = {str(kernel.relative_to("src")) for kernel in hook().KERNELS}
         assert {"poolscope/docs/socm.md", "poolscope/py.typed", *sources} <= set(names)
         metadata = message_from_bytes(archive.read(next(name for name in names if name.endswith("/METADATA"))))
-    assert "why your embedding search misses" in metadata.get_payload()
+    heading = (tree / "README.md").read_text(encoding="utf-8").partition("\n")[0]
+    assert heading in metadata.get_payload()
 
 
 def install_editable(tree: Path) -> list[str]:
@@ -126,7 +127,7 @@ def test_an_editable_install_without_a_compiler_keeps_the_library(tree, monkeypa
     monkeypatch.setenv(variable, value)
     before = state(tree)
     for library, warning in zip(hook().LIBRARIES, install_editable(tree), strict=True):
-        assert f"{library} of an earlier" in warning
+        assert str(library) in warning
     assert state(tree) == before
     (tree / hook().LIBRARIES[0]).unlink()
     assert "slower routes" in install_editable(tree)[0]

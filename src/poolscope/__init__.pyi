@@ -40,17 +40,19 @@ from poolscope.evaluation import split_half_task as split_half_task
 from poolscope.evaluation.fine_grained import fine_grained as fine_grained
 from poolscope.evaluation.matches import TokenMatches as TokenMatches
 from poolscope.evaluation.matches import token_matches as token_matches
-from poolscope.evaluation.run import best_layer as best_layer
 from poolscope.lab.capture.norms import norm_layout as norm_layout
 from poolscope.lab.correlate import CorrelationStudy as CorrelationStudy
 from poolscope.lab.correlate import correlate as correlate
 from poolscope.lab.interventions import intervene as intervene
+from poolscope.lab.layers.best_layer import best_layer as best_layer
 from poolscope.lab.layers.measure import layers as layers
 from poolscope.lab.layers.result import LayersResult as LayersResult
+from poolscope.lab.length.report import length_report as length_report
 from poolscope.lab.likelihood import context_likelihood as context_likelihood
 from poolscope.lab.modalities import modalities as modalities
 from poolscope.lab.norm_ablation import norm_ablation as norm_ablation
 from poolscope.lab.papers.catalogue import paper as paper
+from poolscope.lab.storage import compare_storage as compare_storage
 from poolscope.lab.tokens.measure import token_statistics as token_statistics
 from poolscope.lab.tokens.result import TokenStatistics as TokenStatistics
 from poolscope.lab.transport import transport as transport
@@ -59,7 +61,6 @@ from poolscope.lab.writing import context_answers as context_answers
 from poolscope.lab.writing import context_writing as context_writing
 from poolscope.metrics.corpus import corpus_summary as corpus_summary
 from poolscope.metrics.length.profile import length_profile as length_profile
-from poolscope.metrics.length.report import length_report as length_report
 from poolscope.metrics.neighbourhood import hubs as hubs
 from poolscope.metrics.neighbourhood import neighbourhood as neighbourhood
 from poolscope.metrics.one_space import one_space as one_space
@@ -83,7 +84,6 @@ from poolscope.numbers.bures import bures_wasserstein as bures_wasserstein
 from poolscope.numbers.intervals import Interval as Interval
 from poolscope.numbers.pooling import pool as pool
 from poolscope.repairs.adaptive import AdaptivePooling as AdaptivePooling
-from poolscope.repairs.adaptive import compare_storage as compare_storage
 from poolscope.repairs.cost import pooling_cost as pooling_cost
 from poolscope.repairs.repair_file import Repair as Repair
 from poolscope.repairs.shrink import shrink as shrink

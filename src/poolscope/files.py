@@ -18,6 +18,7 @@ from poolscope.folder import Folder, json_bytes, literal, temporary_name
 
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _LONGEST_TEXT = 2**30  # bytes of a file of JSON; none that poolscope writes comes near
+_PATIENCE = 10.0  # seconds that a writer waits for another
 _FOLDERS = 10_000  # to look through, where the disk may have been named by mistake
 # What is kept when a run is interrupted: work that saves as it goes says so here, and the command line tells it.
 _under_way: list[Callable[[], str]] = []
@@ -78,12 +79,12 @@ def held_folder(path: str | os.PathLike[str], *, wait: float = 0.0) -> Iterator[
 
 
 @contextmanager
-def folder_to_write(path: str | os.PathLike[str], *, wait: float = 10.0) -> Iterator[Folder]:
+def folder_to_write(path: str | os.PathLike[str]) -> Iterator[Folder]:
     """Do what `held_folder` does for as long as files are written: another writer is waited for.
 
     What the system refuses of the body, too, is an `OutputError`.
     """
-    with held_folder(path, wait=wait) as folder, in_plain_words(folder.path):
+    with held_folder(path, wait=_PATIENCE) as folder, in_plain_words(folder.path):
         yield folder
 
 
@@ -132,7 +133,7 @@ _ROOM, _FOLD = 2**28, 100  # bytes that a file with holes may have, and how many
 
 
 def refuse_special(path: Path, kind: type[PoolscopeError] = InputError) -> None:
-    """Refuse to read what is there and is no regular file, and what is next to nothing but holes.
+    """Refuse to read anything but a regular file, and files that are nearly all holes.
 
     A pipe would be waited for, a device read without end, and holes are zeros that take memory and no disk.
     """

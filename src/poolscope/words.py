@@ -337,7 +337,7 @@ _CELL = 120  # letters of a text in it
 
 
 def rows_as_html(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], more: int) -> str:
-    """A view of what was read, for notebooks: what it is, its first rows, and how many more there are.
+    """A view for notebooks of texts that were read: a title, the first rows, and the number of the others.
 
     >>> rows_as_html("Two texts", ["id", "text"], [("0", "One.")], 1)[:34]
     '<p><b>Two texts</b></p><table><tr>'

@@ -76,6 +76,7 @@ def test_memory_is_that_of_the_container_where_it_has_less(tmp_path):
 
 def test_keywords_score_as_the_library_does_with_all_words():
     import bm25s
+
     from poolscope.auditing.yardsticks import KeywordIndex
 
     texts = [*topics(60, seed=5), "", "Ünïcode WORDS, and_under 12"]

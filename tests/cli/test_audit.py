@@ -36,20 +36,28 @@ def folder(tmp_path_factory):
     return declare(save_model(tmp_path_factory.mktemp("model")))
 
 
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    path = tmp_path_factory.mktemp("texts") / "texts.jsonl"
-    rows = [{"id": str(k), "text": text} for k, text in enumerate(TEXTS)]
+def written(path, rows):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     return path
 
 
+def texts_in(folder, texts):
+    return written(folder / "texts.jsonl", [{"id": str(k), "text": text} for k, text in enumerate(texts)])
+
+
+def queries_in(folder, texts):
+    rows = [{"query": " ".join(text.split()[:6]), "relevant": str(k)} for k, text in enumerate(texts)]
+    return written(folder / "queries.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    return texts_in(tmp_path_factory.mktemp("texts"), TEXTS)
+
+
 @pytest.fixture(scope="module")
 def queries(tmp_path_factory):
-    path = tmp_path_factory.mktemp("queries") / "queries.jsonl"
-    asked = [{"query": " ".join(text.split()[:6]), "relevant": str(k)} for k, text in enumerate(TEXTS)]
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in asked), encoding="utf-8")
-    return path
+    return queries_in(tmp_path_factory.mktemp("queries"), TEXTS)
 
 
 def test_one_screen_of_80_columns_with_what_is_found_and_every_cause(folder, texts, queries, tmp_path):
@@ -146,11 +154,20 @@ def test_a_card_for_a_pull_request(folder, texts, queries, tmp_path):
         ("length-offset", ["offsets.npy", "setting.json"]),
         ("hubs-by-queries", ["offsets.npy", "setting.json"]),
         ("temperature", ["repair.safetensors"]),
-        ("adaptive-pooling", ["setting.json", "vectors.parquet"]),
-        ("second-order", ["setting.json"]),
     ],
 )
 def test_a_cure_is_carried_out_and_shown_before_and_after(folder, texts, queries, tmp_path, cure, files):
+    carry_out(folder, texts, queries, tmp_path, cure, files)
+
+
+def test_late_chunks_are_carried_out_as_several_vectors_a_text(tmp_path):
+    model = declare(save_model(tmp_path / "model", max_position_embeddings=160), bert={"max_seq_length": 150})
+    long = sentences(COUNT, low=70, high=140, seed=4)
+    texts, queries = texts_in(tmp_path, long), queries_in(tmp_path, long)
+    carry_out(model, texts, queries, tmp_path, "late-chunks-64", ["setting.json", "vectors.parquet"])
+
+
+def carry_out(folder, texts, queries, tmp_path, cure, files):
     run(folder, texts, "--queries", queries, "--no-page", "--output", tmp_path / "a")
     trials = Audit.load(tmp_path / "a").trials
     tried, trial = len(trials), next(each for each in trials if each.name == cure)
@@ -158,8 +175,7 @@ def test_a_cure_is_carried_out_and_shown_before_and_after(folder, texts, queries
     assert not (tmp_path / "f").exists()
     assert files[0] in told
     run_command("fix", tmp_path / "a", "--cure", cure, "-o", tmp_path / "f", "--json", tmp_path / "f.json")
-    written = {path.name for path in (tmp_path / "f").iterdir() if not path.name.startswith(".")}
-    assert written == set(files)
+    assert {path.name for path in (tmp_path / "f").iterdir() if not path.name.startswith(".")} == set(files)
     if "setting.json" in files:  # whole words, no template
         assert "{" not in json.loads((tmp_path / "f" / "setting.json").read_text())["does"]
     change = json.loads((tmp_path / "f.json").read_text())["change"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_options(folder, texts, tmp_path):
     found = json.loads(target.read_text(encoding="utf-8"))
     assert (found["limit"], found["added"], found["overlap"], found["texts"]) == (30, 4, 5, 6)
     assert found["chunks"] == len(read_texts(tmp_path / "c.parquet"))
-    assert "longer than 30 tokens" in printed
+    assert re.search(r"\b30 tokens", printed)
     numbers = " ".join(printed.split())
     assert "special tokens and prompt 4" in numbers
     assert "repeated from the previous chunk 5" in numbers
@@ -132,7 +133,7 @@ def test_other_columns_and_the_documents_stay(folder, tmp_path, ending):
     ]
     source.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     screen = run("chunk", folder, source, "--column", "body", "--id-column", "name", "-o", output)
-    assert "of the texts: tokens." in screen
+    assert ": tokens." in screen
     table = open_table(output)
     assert {"lang", "doc_id", "group", "document_id", "id", "text", "tokens"} <= table.kinds.keys()
     kept = [dict(zip(table.kinds, row, strict=True)) for row in table.rows(list(table.kinds))]

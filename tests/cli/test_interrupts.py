@@ -175,7 +175,7 @@ def test_a_store_that_would_be_replaced_stands(tmp_path, model, texts):
 
 # Every other long command, in a function of its measurement; they keep nothing unless they are told to.
 WORK = {
-    "length": "poolscope.metrics.length.report:_attempt",
+    "length": "poolscope.lab.length.report:_attempt",
     "tokens": "poolscope.lab.tokens.measure:pieces",
     "tune": "poolscope.repairs.tune:_prepared",
     "windows": "poolscope.lab.windows:_part",

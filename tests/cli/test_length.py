@@ -13,8 +13,8 @@ import pytest
 from command_line import invoke, run
 from length_data import with_effect, word_texts, word_tokenizer
 from poolscope import audit, length_profile
-from poolscope.cli.length import parse_bins
 from poolscope.errors import InputError
+from poolscope.lab.commands.length import parse_bins
 from tiny_models import save_model
 
 TEXTS = [*word_texts(), *word_texts(200, seed=2, most=20)]
@@ -84,7 +84,6 @@ def test_a_model_with_everything(folder, texts, tmp_path):
 def test_without_probes_on_a_narrow_screen(folder, texts):
     output = run("length", folder, texts, "--no-probes", "--limit", 60, "--max-length", 40, width=90)
     assert "whole − averaged" not in output
-    assert "on top of" not in output
     assert "…" not in output
     assert "60 of 320 texts" in output
 
@@ -199,7 +198,7 @@ def test_documents_are_known_by_the_column_or_the_ids_that_an_audit_knows_them_b
     path = tmp_path / "chunks.jsonl"
     path.write_text("".join(json.dumps({"text": f"text {k}", column: name}) + "\n" for k, name in enumerate(names)))
     told = {}
-    monkeypatch.setattr("poolscope.metrics.length.report.length_report", lambda *_, **given: told.update(given))
+    monkeypatch.setattr("poolscope.lab.length.report.length_report", lambda *_, **given: told.update(given))
     invoke("length", "builtin:wordllama", path)
     assert told["groups"] == ["a", "a", "b", "b"]
 

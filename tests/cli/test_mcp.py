@@ -102,7 +102,7 @@ def test_a_seal_is_checked_on_this_machine_and_nowhere_else(folder, tmp_path):
         answer = call("check_seal", seal=str(tmp_path / "index.seal"), target=server.url)
     assert (answer["state"], answer["exit_code"]) == ("other pooling", 4)
     elsewhere = "https://elsewhere.example/v1/embeddings"
-    assert "would ask 'elsewhere.example'" in call("check_seal", seal=str(tmp_path / "index.seal"), target=elsewhere)
+    assert "'elsewhere.example'" in call("check_seal", seal=str(tmp_path / "index.seal"), target=elsewhere)
 
 
 def test_a_runtime_is_checked_on_this_machine_and_nowhere_else(folder):
@@ -111,7 +111,7 @@ def test_a_runtime_is_checked_on_this_machine_and_nowhere_else(folder):
     assert answer["level"] == "fix"
     assert "cls" in answer["sentences"][0]
     refused = call("check_runtime", url="https://elsewhere.example/v1/embeddings", reference=str(folder))
-    assert "would ask 'elsewhere.example'" in refused
+    assert "'elsewhere.example'" in refused
     assert "poolscope mcp --host elsewhere.example" in refused
 
 
@@ -119,7 +119,7 @@ def test_models_of_the_other_tools_are_asked_nowhere_else(folder):
     address = "s3:/elsewhere.example/store"
     assert "no hub" in call("explain_pair", first="a", second="b", model=address)
     refused = call("check_runtime", url="http://localhost:1/v1/embeddings", reference="organisation/model")
-    assert "would ask 'huggingface.co'" in refused
+    assert "'huggingface.co'" in refused
 
 
 def test_what_is_no_address(folder):

@@ -60,9 +60,9 @@ def test_a_store_gives_a_row_a_layer(store):
     assert rows[1][5].startswith(f"{expected[1].mean_cosine:.3f}±")
     square = expected[1].estimate("mean_square")
     assert rows[1][1] == f"{square.value:.2f}±{square.interval.high - square.value:.2f}"
-    assert "It is not known which tokens are special" in output
-    assert "token types as draws" in output
-    assert "95% for the population of texts" in output
+    assert all(
+        meaning.partition(";")[0] in " ".join(output.split()) for meaning in expected.interval_meanings().values()
+    )
 
 
 def test_the_tables_fit_a_terminal_of_80_columns(store):
@@ -108,7 +108,6 @@ def test_a_model_with_texts_names_its_norms_and_special_tokens(model):
     assert "post-norm (5 LayerNorm" in output
     assert "1.00 to 1.00" in output
     assert "<s> · 15" in output
-    assert "left out above" in output
 
 
 def test_groups_by_a_column_of_labels(model):
@@ -148,7 +147,7 @@ def test_two_models_beside_each_other(model, store, tmp_path):
     second = save_model(tmp_path / "second", "GPT2")
     output = run(folder, texts, "--compare", second, "--min-count", 3, "--json", tmp_path / "both.json",
                  "--parquet", tmp_path / "both.parquet", "--figure", tmp_path / "both.html", width=300)  # fmt: skip
-    assert output.count("what the squared") == 2
+    assert output.count("all share") == 2
     both = json.loads((tmp_path / "both.json").read_text())["models"]
     assert [part["norms"]["layout"] for part in both] == ["post-norm", "pre-norm"]
     table = pq.read_table(tmp_path / "both.parquet")
@@ -190,7 +189,7 @@ def test_merged_shards_and_clouds_are_saved_and_nothing_is_replaced(store, tmp_p
     both = load_state(target)
     assert both.texts == len(TEXTS)
     assert summarise(both).coverage == token_statistics(WordEncoder(), TEXTS).coverage
-    with pytest.raises(InputError, match=r"all\.npz is"):
+    with pytest.raises(InputError, match=r"all\.npz"):
         run(shards[0], "--merge", shards[1], "--state", target)
     run(store, "--state", tmp_path / "clouds.npz")
     assert load_state(tmp_path / "clouds.npz").tokens == token_statistics(store).coverage.tokens
@@ -205,7 +204,7 @@ def test_options_of_texts_go_to_the_model_and_not_to_what_stands_beside_it(model
     run(*choices, "--state", own)
     for beside in (store, own):
         output = run(*choices, "--compare", beside, width=300)
-        assert output.count("what the squared") == 2
+        assert output.count("all share") == 2
     assert "15 texts of texts.jsonl" in run(own, texts, "--column", "text", "--compare", folder)
     run(*choices, "--merge", own, "--json", tmp_path / "twice.json")
     assert json.loads((tmp_path / "twice.json").read_text())["coverage"]["texts"] == 30
@@ -233,7 +232,7 @@ def test_the_result_is_shown_before_it_is_written(store, tmp_path, monkeypatch):
     monkeypatch.setattr("poolscope.lab.commands.tokens.put_json", fail)
     result = CliRunner().invoke(app, ["tokens", str(store), "--json", str(tmp_path / "r.json")])
     assert isinstance(result.exception, OutputError)
-    assert "what the squared" in result.output
+    assert "all share" in result.output
 
 
 def test_an_interrupted_run_says_how_to_go_on(model, tmp_path, monkeypatch):

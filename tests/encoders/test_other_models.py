@@ -87,7 +87,7 @@ def test_a_sparse_encoder(tmp_path):
     tiny = transformers.BertForMaskedLM(transformers.AutoConfig.from_pretrained(folder))
     tiny.save_pretrained(folder)
     model = sparse.SparseEncoder(str(folder), device="cpu")
-    with pytest.raises(ModelError, match="received a SparseEncoder"):
+    with pytest.raises(ModelError, match="SparseEncoder"):
         as_encoder(model)
 
 
@@ -131,7 +131,7 @@ def test_a_router_does_not_lead_out_of_its_folder(tmp_path, part):
     for structure in ({"query": [part]}, {"query": [], "document": [part]}, {"query": ["other"]}, [], None):
         kinds = {part: "sentence_transformers.models.Transformer"}
         write(tmp_path / "router" / "router_config.json", {"types": kinds, "structure": structure})
-        with pytest.raises(ModelError, match=r"its folder|router_config\.json must"):
+        with pytest.raises(ModelError, match=r"folder|router_config\.json"):
             as_encoder(str(tmp_path / "router"), role="query")
 
 

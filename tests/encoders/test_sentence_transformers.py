@@ -224,10 +224,10 @@ def test_modules_that_change_the_tokens_are_refused(tmp_path):
 
 def test_a_first_module_that_gives_no_tokens_is_refused(tmp_path):
     words = BoW(["cat", "dog"])
-    with pytest.raises(ModelError, match="module is BoW"):
+    with pytest.raises(ModelError, match="BoW"):
         as_encoder(SentenceTransformer(modules=[words]))
     write(tmp_path / "modules.json", [{"path": "", "type": "sentence_transformers.models.CLIPModel"}])
-    with pytest.raises(ModelError, match="module is CLIPModel"):
+    with pytest.raises(ModelError, match="CLIPModel"):
         as_encoder(tmp_path)
 
 
@@ -264,7 +264,7 @@ def test_modules_outside_the_folder_are_refused(tmp_path):
         folder / "modules.json",
         [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in kinds],
     )
-    with pytest.raises(ModelError, match=r"modules\.json points"):
+    with pytest.raises(ModelError, match=r"modules\.json"):
         as_encoder(folder)
 
 

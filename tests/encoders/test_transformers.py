@@ -305,7 +305,7 @@ def test_provenance_names_model_choices_and_layer():
 def test_an_unknown_token_that_is_unknown_is_refused():
     tokenizer = tiny_tokenizer()
     tokenizer._special_tokens_map["unk_token"] = "[GONE]"
-    with pytest.raises(InputError, match=r"unknown token '\[GONE\]'"):
+    with pytest.raises(InputError, match=r"'\[GONE\]'"):
         as_encoder((tiny_model(), tokenizer))
 
 

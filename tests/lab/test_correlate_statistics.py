@@ -17,7 +17,7 @@ from poolscope.lab.correlate.study import (
     partial_correlation,
     ranks,
 )
-from poolscope.numbers.items import ItemBootstrap
+from poolscope.lab.items import ItemBootstrap
 
 
 def data(n=12, *, seed=0):

@@ -10,8 +10,9 @@ import transformers
 from poolscope import context_likelihood
 from poolscope.encoders import as_encoder
 from poolscope.encoders.capabilities import unembedding_of
-from poolscope.encoders.decoders import context_tokens, is_causal
+from poolscope.encoders.decoders import is_causal
 from poolscope.errors import InputError, ModelError
+from poolscope.lab.capture.continuation import context_tokens
 from tiny_models import ARCHITECTURES, SPECIAL, WORDS, save_model, tiny_model, tiny_tokenizer
 
 TEXT = "the red dog ran fast under the blue tree and the slow cat sat on a mat"

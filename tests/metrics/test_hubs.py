@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from poolscope.errors import InputError
-from poolscope.metrics.neighbourhood import hubs, skewness, skewness_draws
-from poolscope.numbers.intervals import leave_one_out_interval, percentile_interval
+from poolscope.metrics.neighbourhood import hubs, skewness
+from poolscope.numbers.intervals import leave_one_out_interval
 from poolscope.numbers.ranking import GaussianLike, find_neighbours, unit_rows
 
 
@@ -38,17 +38,6 @@ def test_skewness_is_that_of_scipy_and_0_for_equal_counts(vectors):
     counts = hubs(vectors, k=5).occurrences
     assert skewness(counts) == pytest.approx(stats.skew(counts))
     assert skewness([3, 3, 3]) == 0
-
-
-def test_bootstrap_draws_centre_on_the_skewness_and_are_paired_by_seed(vectors):
-    counts = hubs(vectors, k=5).occurrences
-    draws = skewness_draws(counts, seed=4)
-    interval = percentile_interval(draws, unit="texts")
-    assert interval.low < skewness(counts) < interval.high
-    random = np.random.default_rng(4)
-    first = np.repeat(np.arange(200), random.multinomial(200, np.full(200, 1 / 200)))
-    assert draws[0] == pytest.approx(stats.skew(counts[first]))
-    np.testing.assert_allclose(skewness_draws(2 * counts + 1, seed=4), draws, atol=1e-9)
 
 
 def test_the_interval_of_the_skewness_counts_anew_without_each_text(vectors):

@@ -112,7 +112,7 @@ def test_open_clouds_takes_a_store_or_a_file(tmp_path: Path) -> None:
         open_clouds(file, layer=0)
     with pytest.raises(StoreError, match="/nothing: "):
         open_clouds(tmp_path / "nothing")
-    with pytest.raises(StoreError, match=r"no manifest\.json"):
+    with pytest.raises(StoreError, match=r"manifest\.json"):
         open_clouds(tmp_path)
 
 

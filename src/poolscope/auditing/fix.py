@@ -466,6 +466,4 @@ _STEPS: dict[str, _Step] = {
     "length-offset": _OFFSETS,
     "late-chunks-128": _SEVERAL,
     "late-chunks-64": _SEVERAL,
-    "adaptive-pooling": _SEVERAL,
-    "second-order": _RERANKER,
 }

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from poolscope.auditing.words import fill
 from poolscope.errors import InputError
-from poolscope.evaluation.outcome import Outcome
 from poolscope.numbers import Array, Index
 from poolscope.results import Result
 
@@ -117,15 +116,3 @@ class Ledger(Result):
             dict(zip(columns, row, strict=True))
             for row in zip(*(column.tolist() for column in columns.values()), strict=True)
         ]
-
-
-def ranks_of(outcome: Outcome, whole: Outcome, queries: Index | None) -> Array:
-    """The rank of each answer of the whole search under an outcome of some of its queries; NaN for the others.
-
-    The answers of a part are those of its queries, in the same order.
-    """
-    if queries is None:
-        return outcome.rank
-    ranks = np.full(whole.judgements.answers, np.nan)
-    ranks[np.isin(whole.judgements.query, queries)] = outcome.rank
-    return ranks

@@ -387,5 +387,5 @@ def _token_counts(encoder: TokenEncoder, texts: Sequence[str], count: int) -> tu
 
 
 def name_of(value: Any) -> str | None:
-    """The name of a file, a folder or a model; None for what has none, such as an array or the standard input."""
+    """The name of a file, a folder or a model; None for an array or the standard input."""
     return os.fspath(value) if isinstance(value, str | os.PathLike) and os.fspath(value) != "-" else None

@@ -1,4 +1,4 @@
-"""The page of an audit: one file without scripts, first what the search finds and what to do, then every miss."""
+"""The page of an audit, one file without scripts: the result of the search, the next step, then every miss."""
 
 from __future__ import annotations
 

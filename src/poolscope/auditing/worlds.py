@@ -283,7 +283,7 @@ def sound_index(draw: Draw) -> Audit:
 
 
 def sound_index_alone(draw: Draw) -> Audit:
-    """An index in order, of which nobody says which model made it."""
+    """A sound index without the name of the model that made it."""
     return draw.audit(draw.texts, _unit(draw.vectors(draw.texts)), queries=None, distance="dot")
 
 

@@ -15,7 +15,7 @@ from poolscope.auditing.cures.late import maxsim
 from poolscope.auditing.search import CANDIDATES, Search, query_encoder, vectors_of
 from poolscope.encoders.base import TokenEncoder
 from poolscope.encoders.pooling import TextPooling
-from poolscope.extensions import add_row, load_extensions
+from poolscope.extensions import load_extensions
 from poolscope.numbers.maxsim import blend
 
 # The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher 2009).
@@ -126,12 +126,6 @@ YARDSTICKS: dict[str, Cure] = {
         _row("best-order", f"best order of the first {CANDIDATES}", _best_order, cost=_per_query),
     )
 }
-
-
-def register_yardstick(row: Cure) -> Cure:
-    """Add a yardstick of your own to the table."""
-    added: Cure = add_row(YARDSTICKS, row, "the yardstick")
-    return added
 
 
 def all_yardsticks() -> dict[str, Cure]:

@@ -56,7 +56,6 @@ _OWN = (
     Row("encode", "poolscope.cli.prepare", "Texts into a store of token clouds, which every command reads.", PREPARE),
     Row("verify", "poolscope.cli.prepare", "Is every byte of what poolscope wrote still as it was written?", PREPARE),
     Row("socm", "poolscope.cli.socm", "Do the means of texts agree while their token clouds differ?", LOOK),
-    Row("length", "poolscope.cli.length", "Do long texts look alike, do short ones win, is the end still found?", LOOK),
     Row("pair", "poolscope.cli.socm", "Two texts: their distances, and their clouds in one picture.", LOOK),
     Row("calibrate", "poolscope.cli.audit", "How often is the audit wrong? Worlds from your texts answer.", MORE),
     Row("evaluate", "poolscope.cli.tasks", "The quality of a model, repaired or not, on a task.", MORE),

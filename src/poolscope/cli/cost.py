@@ -157,14 +157,14 @@ def _shown(result: PoolingCost, *, details: bool) -> Iterator[CostWay]:
     Where the model itself keeps tokens, the ways by themselves stand there instead of blends.
     """
     for way in result.ways:
-        minor = way.name.removeprefix("mean + ") in _MINOR or way.name.endswith(_VARIANTS)
+        minor = (way.adds or way.name) in _MINOR or way.name.endswith(_VARIANTS)
         listed = (way.weight is None) == result.keeps_tokens and not minor
         if details or way.gain is None or listed:
             yield way
 
 
 def _short(way: CostWay, *, details: bool) -> str:
-    return way.name if details or way.gain is None else way.name.removeprefix("mean + ")
+    return way.name if details or way.adds is None else way.adds
 
 
 def _cells(way: CostWay, *, details: bool) -> list[str]:

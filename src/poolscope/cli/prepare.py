@@ -77,7 +77,7 @@ def chunk(
 
 
 def _print_chunks(chunks: Chunks, notes: list[str], screen: Screen) -> None:
-    """What was split, and where the cuts are; with details how long chunks are, and what belongs to every one."""
+    """Print how many texts were split and where; with details the lengths of the chunks and the tokens they share."""
     counts = chunks.to_dict()
     texts, split = counts["texts"], counts["split"]
     if split:

@@ -300,15 +300,16 @@ def _print_result(result: SocmResult, screen: Screen, *, threshold: float) -> No
 
 
 def _print_confused(alike: Confusion, worst: Sequence[ConfusedPair], screen: Screen) -> None:
-    """The worst pairs; with details how many look alike, how many of these differ, and by which tokens."""
+    """Print the worst pairs; with details the numbers of confusable pairs, and the tokens that tell them apart."""
     if screen.details:
         _print_shares(alike, screen)
     if not worst:
         return
     rows = []
     for pair in worst:
-        chance = f"{pair.d_sigma_floor:.2f} [{pair.d_sigma_low:.2f}, {pair.d_sigma_high:.2f}]"
-        numbers = [f"{pair.cosine:.2f}", f"{pair.d_sigma:.2f}", chance, f"{pair.p:.3f}"]
+        apart = pair.d_sigma
+        chance = f"{apart.floor:.2f} [{apart.floor_low:.2f}, {apart.floor_high:.2f}]"
+        numbers = [f"{pair.cosine:.2f}", f"{apart.value:.2f}", chance, f"{pair.p:.3f}"]
         parts = (pair.differs_i, pair.differs_j) if screen.details else (None, None)
         rows.append((numbers, ((pair.id_i, pair.text_i, parts[0]), (pair.id_j, pair.text_j, parts[1]))))
     caption = "d_Σ: how far the clouds are apart. by chance: the same tokens dealt at random, mean and 95% range."

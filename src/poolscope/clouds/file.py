@@ -232,7 +232,7 @@ def has_digests(path: str | os.PathLike[str]) -> bool:
 def _guards(
     path: object, schema: pa.Schema, batches: Sequence[pa.RecordBatch], digests: Sequence[bytes | None], bulk: str
 ) -> Iterator[Guard]:
-    """Compare all digests but those of vectors; yield a guard a batch that compares these when rows are read."""
+    """Compare all digests except those of vectors; yield a guard a batch that compares vectors when rows are read."""
     own = [digest or b"{}" for digest in digests]
     if not own or json.loads(own[-1]) != _end(own[:-1]):
         raise ValueError("parts of it, or their digests, are missing")

@@ -168,9 +168,9 @@ class ChromaConnector:
         rows = [row or {} for row in first["metadatas"] or ()]
         has_documents = any(first["documents"] or ())
         wanted = Fields(None, None if has_documents else fields.text, None, fields.group)
-        told = metadata_fields(rows, wanted, name)
-        text = fields.text or (DOCUMENT if has_documents else told.text)
-        self._fields = Fields(None, text, None, told.group)
+        described = metadata_fields(rows, wanted, name)
+        text = fields.text or (DOCUMENT if has_documents else described.text)
+        self._fields = Fields(None, text, None, described.group)
         self._own_text = text == DOCUMENT and has_documents
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         current = hnsw.get("ef_search")

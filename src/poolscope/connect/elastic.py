@@ -161,9 +161,9 @@ class ElasticConnector:
         self.distance, self.search = self._index(vector, kinds[vector])
         first = self._search({"size": _LOOK, "query": {"match_all": {}}, "_source": {"excludes": [vector]}})
         rows = [_flat(hit.get("_source") or {}) for hit in first["hits"]["hits"]]
-        told = metadata_fields(rows, Fields(vector, fields.text, None, fields.group), self.name)
+        described = metadata_fields(rows, Fields(vector, fields.text, None, fields.group), self.name)
         self._own = fields.id
-        self._fields = Fields(vector, told.text, None, told.group)
+        self._fields = Fields(vector, described.text, None, described.group)
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
 
     def batches(self, size: int) -> Iterator[Batch]:

@@ -165,9 +165,11 @@ class MilvusConnector:
         names = [key, *dict.fromkeys(each for row in rows for each in row)]
         own = chosen("ids", fields.id, names, key, name)
         beside = [{each: value for each, value in row.items() if each != own} for row in rows]
-        told = metadata_fields(beside, Fields(vector, fields.text, own, fields.group), name)
-        self._fields = Fields(vector, told.text, own, told.group)
-        self._beside = list(dict.fromkeys(each for each in (vector, own, told.text, told.group) if each is not None))
+        described = metadata_fields(beside, Fields(vector, fields.text, own, fields.group), name)
+        self._fields = Fields(vector, described.text, own, described.group)
+        self._beside = list(
+            dict.fromkeys(each for each in (vector, own, described.text, described.group) if each is not None)
+        )
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         self.distance, self.search = self._index(vector)
 

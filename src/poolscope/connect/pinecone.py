@@ -101,8 +101,8 @@ class PineconeConnector:
         self.distance: Distance | None = _DISTANCES.get(str(stats.get("metric", "")))
         first = self._fetched(next(self._pages(), []))
         rows = [each.get("metadata") or {} for each in first]
-        told = metadata_fields(rows, Fields(None, fields.text, None, fields.group), self.name)
-        self._fields = Fields(None, told.text, None, told.group)
+        described = metadata_fields(rows, Fields(None, fields.text, None, fields.group), self.name)
+        self._fields = Fields(None, described.text, None, described.group)
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         self.search = Search(self._find, "Pinecone")
 

@@ -121,8 +121,8 @@ def _answer(client: Any, *command: Any) -> Any:
 
 def _described(client: Any, index: str) -> dict[str, Any] | None:
     """What the server says of an index; None where it has none of this name, or no search."""
-    said = _answer(client, "FT.INFO", index)
-    return None if said is None else _named(said)
+    answer = _answer(client, "FT.INFO", index)
+    return None if answer is None else _named(answer)
 
 
 def _named(flat: Sequence[Any]) -> dict[str, Any]:

@@ -96,6 +96,7 @@ COMMANDS = (
     ("mcp", "poolscope.connect.mcp", "Tools for assistants: audit, explain a miss, cost, check.", "More"),
     ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
 )
+REHEARSALS = (("patches", "poolscope.connect.patches:rehearse_patches"),)
 SERVICES = (
     ("engine", "poolscope.connect.engines.base:make_engine"),
     ("encoding on an engine", "poolscope.connect.engines.work:encode_with"),
@@ -103,5 +104,6 @@ SERVICES = (
     ("worst pairs on an engine", "poolscope.connect.engines.work:worst_with"),
     ("texts on an engine", "poolscope.connect.engines.work:over_texts"),
     ("source of vectors", "poolscope.connect.servers.endpoint:as_vector_source"),
+    ("images and sound", "poolscope.connect.patches:open_patches"),
     ("answer of a language model", "poolscope.connect.servers.chat:answer"),
 )

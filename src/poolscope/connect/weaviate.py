@@ -123,9 +123,9 @@ class WeaviateConnector:
         current = setup.get("ef")
         known = current if isinstance(current, int) and current > 0 else None  # -1: chosen by the server
         rows = [each.get("properties") or {} for each in self._page("", _LOOK)]
-        told = metadata_fields(rows, Fields(None, fields.text, None, fields.group), self.name)
+        described = metadata_fields(rows, Fields(None, fields.text, None, fields.group), self.name)
         self._own = fields.id or ("row_id" if rows and all("row_id" in row for row in rows) else None)
-        self._fields = Fields(self._vector, told.text, self._own, told.group)
+        self._fields = Fields(self._vector, described.text, self._own, described.group)
         self.notes: Sequence[str] = guessed_notes(fields, self._fields)
         self.search = Search(self._find, kind, "ef", current=known, exact=kind == "flat")
 

@@ -1,4 +1,4 @@
-"""What an encoder is, what a model declares about itself, the choices of a caller; and encoders without a model."""
+"""The contract of an encoder, the card of a model, the options of a caller; and encoders without a model."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class BatchedEncoder:
 
     @property
     def card(self) -> ModelCard:
-        """What the model declares, and the attention temperature at which it runs just now."""
+        """The declared card, with the attention temperature in force."""
         return self.backend.describe(self._card)
 
     def encode(

@@ -143,7 +143,7 @@ def has(encoder: Any, capability: str) -> bool:
 
 
 def require_capability(encoder: TokenEncoder, capability: str) -> Any:
-    """The attribute, or the ModelError that says what is missing and which models have it."""
+    """Return the attribute, or raise the ModelError that names the missing capability and models that have it."""
     if has(encoder, capability):
         return getattr(encoder, capability)
     lacks, needed = CAPABILITIES[capability]

@@ -27,7 +27,7 @@ _LARGEST_FILE = 2**24  # bytes of a file that is written where nothing has to be
 
 @dataclass(frozen=True)
 class Limits:
-    """What one opening may take: bytes of memory on top of what the process has, and seconds.
+    """The limits of one opening: bytes of memory beyond those of the process, and seconds.
 
     `written` is the largest file that it may write, in bytes.
     """

@@ -29,7 +29,6 @@ from poolscope.encoders.gguf import is_gguf, load_gguf
 from poolscope.encoders.late import is_late_folder, is_late_model, load_late, wrap_late
 from poolscope.encoders.named import PREFIX, builtin_folder, check_builtin, fetch, is_hub_name, load_builtin, meant
 from poolscope.encoders.onnx import is_onnx, load_onnx
-from poolscope.encoders.patches import is_pair, open_patches
 from poolscope.encoders.pooling import declares_nothing
 from poolscope.encoders.reports import pooling_report
 from poolscope.encoders.static import is_static_folder, load_static_folder, load_word_vectors
@@ -41,7 +40,7 @@ from poolscope.encoders.transformers import (
     wrap_sentence_transformer,
 )
 from poolscope.errors import InputError, ModelError, explained
-from poolscope.extensions import add_row, load_extensions
+from poolscope.extensions import add_row, load_extensions, service
 from poolscope.texts import Texts, as_texts
 from poolscope.texts.sources import exists
 from poolscope.words import logger
@@ -106,6 +105,11 @@ def _is_library(model: Any, package: str) -> bool:
 def _as_it_was(model: Any) -> Any:
     """The model before torch.compile, which shows nothing of its modules."""
     return getattr(model, "_orig_mod", model)
+
+
+def is_pair(model: Any) -> bool:
+    """Is it a loaded model with its tokenizer or processor?"""
+    return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
 
 
 def _is_arrays(model: Any) -> bool:
@@ -370,8 +374,8 @@ def encode(
         (kind, items), *_ = other.items()
         shown = as_progress(progress, len(items))
         with _opened_in_one_line(Source(model, os.fspath(model) if isinstance(model, str | os.PathLike) else "")):
-            encoder_of_patches = open_patches(model, kind, options)
-        states = encoder_of_patches.encode(items, layers=layers, progress=shown)
+            encoder_of_patches = service("images and sound")(model, kind, options)
+        states: dict[int, TokenClouds] = encoder_of_patches.encode(items, layers=layers, progress=shown)
         return states[-1] if layers is None else states
     texts = as_texts(texts)
     encoder = as_encoder(model, **options)

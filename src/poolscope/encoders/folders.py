@@ -1,4 +1,4 @@
-"""A model folder: what it declares (the files of sentence-transformers), and what it may say and hold.
+"""A model folder: its declarations (the files of sentence-transformers), and checks of all that it holds.
 
 A folder is material of others, checked before a library is handed it. Its settings are passed on from a list of what is
 known to be harmless, never from all but what is known to be harmful; no name in it leads out of it; and nothing is

@@ -63,8 +63,8 @@ class TextTokens:
 # -- the two libraries ------------------------------------------------------------------------------------------------
 
 
-class _SentenceTransformers:
-    """A `MultiVectorEncoder` of sentence-transformers."""
+class _Library:
+    """A loaded model, and what both libraries call alike."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -76,6 +76,10 @@ class _SentenceTransformers:
     @property
     def tokenizer(self) -> Any:
         return self.model.tokenizer
+
+
+class _SentenceTransformers(_Library):
+    """A `MultiVectorEncoder` of sentence-transformers."""
 
     def longest(self, role: str) -> int | None:
         """The tokens at which texts of a role are cut."""
@@ -107,19 +111,8 @@ class _SentenceTransformers:
         return role == "query" and expansion is not None and expansion["strategy"] == "fixed"
 
 
-class _PyLate:
+class _PyLate(_Library):
     """A `ColBERT` of PyLate. It puts the prefix of a role behind the first token by itself."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    @cached_property
-    def prompts(self) -> dict[str, str]:
-        return {name: text for name, text in (self.model.prompts or {}).items() if text}
-
-    @property
-    def tokenizer(self) -> Any:
-        return self.model.tokenizer
 
     def longest(self, role: str) -> int | None:
         """The tokens at which texts of a role are cut."""

@@ -1,4 +1,4 @@
-"""Models that have a name and no place: `builtin:NAME`, which come as ordinary packages, and those of the hub."""
+"""Models known by name: `builtin:NAME`, installed as ordinary packages, and those of the hub."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def packed_products(model: Any, batches: int) -> AbstractContextManager[Any]:
 
 
 def texts_alone(within: AbstractContextManager[Any], lengths: Sequence[int]) -> AbstractContextManager[Any]:
-    """The context in which a model runs one row of texts of these lengths; `within` is from `packed_products`."""
+    """Open a context in which the model runs one row of texts of these lengths; `within` is from `packed_products`."""
     mode: AbstractContextManager[Any] = _mode()(getattr(within, "packed", {}), lengths)
     return mode
 

@@ -48,9 +48,9 @@ class Mode:
     words: str
     tells: str | None = "."
 
-    def meaning(self, numbers: str = "The numbers") -> str:
-        """Say how the model pools, and what `numbers` of a mean describe for it."""
-        return self.words if self.tells is None else f"{self.words} {numbers} {MEAN_ONLY}{self.tells}"
+    def meaning(self) -> str:
+        """Say how the model pools, and what the numbers of a mean describe for it."""
+        return self.words if self.tells is None else f"{self.words} The numbers {MEAN_ONLY}{self.tells}"
 
 
 _IF_USED = ": they tell how its tokens lie and what mean pooling would hide if it were used with this model"
@@ -84,27 +84,41 @@ MODES: dict[str, Mode] = {
 _MODEL_KINDS = ("transformers", "onnx")
 
 
+def why_no_pooling(card: ModelCard) -> str:
+    """Why the vectors of a model are not those of one pooling, as a clause; empty where they are.
+
+    >>> why_no_pooling(ModelCard("m", "transformers", 4, pooling=("cls", "mean")))
+    'm: the model pools by cls + mean, so that its vectors are not those of one pooling'
+    """
+    modes = card.pooling or ("mean",)
+    if card.keeps_tokens:
+        return f"{card.name}: the model pools nothing: it keeps a vector for each token and scores by MaxSim"
+    if further := modules_after(card.after):
+        what = f"applies {', '.join(further)} after pooling"
+    elif len(modes) > 1 or modes[0] not in MODES:
+        what = f"pools by {' + '.join(card.pooling)}"
+    else:
+        return ""
+    return f"{card.name}: the model {what}, so that its vectors are not those of one pooling"
+
+
 def declared_pooling(card: ModelCard) -> Pooling:
     """The pooling that a model declares, the mean where it declares none; refused if its vectors need more than it.
 
     >>> declared_pooling(ModelCard("m", "transformers", 4, pooling=("lasttoken",), after=("Normalize",))).name
     'last'
     """
-    further = modules_after(card.after)
-    modes = card.pooling or ("mean",)
-    if card.keeps_tokens:
+    reason = why_no_pooling(card)
+    if reason and card.keeps_tokens:
         raise ModelError(
-            f"{card.name}: the model pools nothing: it keeps a vector for each token and scores by MaxSim; needed: a "
-            f"model with one vector a text. Ask `poolscope cost` what pooling this one would lose."
+            f"{reason}; needed: a model with one vector a text. Ask `poolscope cost` what pooling this one would lose."
         )
-    if further or len(modes) > 1 or modes[0] not in MODES:
-        what = f"applies {', '.join(further)} after pooling" if further else f"pools by {' + '.join(card.pooling)}"
+    if reason:
         raise ModelError(
-            f"{card.name}: the model {what}, so that its vectors are not those of one pooling; allowed: one of "
-            f"{', '.join(MODES)}, with Normalize behind it or nothing. Repair its finished vectors with "
-            f"poolscope.repairs.vectors instead."
+            f"{reason}; allowed: one of {', '.join(MODES)}, with Normalize behind it or nothing. Repair its finished "
+            f"vectors with poolscope.repairs.vectors instead."
         )
-    return MODES[modes[0]].pooling()
+    return MODES[(card.pooling or ("mean",))[0]].pooling()
 
 
 class FinishedPooling(Pooling):
@@ -195,15 +209,15 @@ class TextPooling:
         self.notes: tuple[str, ...] = ()
         self.modules = modules_after(card.after)
         self.pooling: Pooling = MeanPooling()
-        try:
-            inner = declared_pooling(card if steps is None else replace(card, after=()))
-        except ModelError as error:
+        of_tokens = card if steps is None else replace(card, after=())
+        if reason := why_no_pooling(of_tokens):
             self.own = False
             self.notes = (
-                f"Vectors are means of the tokens and not the model's own. {str(error).partition(';')[0]}. Encode the "
-                f"texts elsewhere and pass the vectors as a file to measure those.",
+                f"Vectors are means of the tokens and not the model's own. {reason}. Encode the texts elsewhere and "
+                f"pass the vectors as a file to measure those.",
             )
             return
+        inner = declared_pooling(of_tokens)
         self.pooling = FinishedPooling(inner, steps) if steps else inner
         if declares_nothing(card):
             self.notes = (f"{card.name} declares no pooling; its vectors are taken to be the means of its tokens.",)

@@ -25,15 +25,16 @@ from poolscope.encoders import confinement
 from poolscope.encoders.base import EncoderOptions
 from poolscope.encoders.confinement import Limits, confine
 from poolscope.errors import PoolscopeError, in_one_line
+from poolscope.extensions import rows_of
 
 # What opens each kind: a function (path, *, name, options, output, **settings) -> facts.
 REHEARSALS = {
     "transformers": "poolscope.encoders.transformers:rehearse_folder",
     "static": "poolscope.encoders.static:rehearse_static",
-    "patches": "poolscope.encoders.patches:rehearse_patches",
     "onnx": "poolscope.encoders.onnx:rehearse_onnx",
     "gguf": "poolscope.encoders.gguf:convert_gguf",
     "gguf declaration": "poolscope.encoders.gguf:declaration_of_gguf",
+    **dict(rows_of("REHEARSALS")),
 }
 # What a kind imports before the fork, so that it is imported once.
 _BEFORE = {

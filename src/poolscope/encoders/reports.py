@@ -24,7 +24,7 @@ _SHOWN_GROUPS, _SHOWN_IDS, _LONG_ID = 3, 5, 40
 
 @dataclass(frozen=True, repr=False)
 class PoolingReport(Result):
-    """What a model declares about its pooling beside what poolscope does with its tokens.
+    """The pooling that a model declares, beside the pooling that poolscope does.
 
     `faithful` says whether the mean of a cloud is the model's own pooled vector, before the modules in `after`
     (None where the model declares no pooling).
@@ -42,18 +42,16 @@ class PoolingReport(Result):
     max_length: int | None
     role: str | None = None
 
-    def notes(
-        self, *, of_reference: bool = False, vectors: TextPooling | None = None, of_clouds: str = ""
-    ) -> tuple[str, ...]:
+    def notes(self, *, of_reference: bool = False, vectors: TextPooling | None = None) -> tuple[str, ...]:
         """The report in sentences, most important first.
 
-        They are about clouds, unless `vectors` says what makes the vectors that are looked at; `of_clouds` then names
-        the numbers that are of the clouds all the same, as some of an audit are. `of_reference`: the vectors of a
-        runtime are set beside the model's own, and the texts that the model cuts are told from those of the runtime.
+        They are about clouds, unless `vectors` says what makes the vectors that are looked at. `of_reference`: the
+        vectors of a runtime are set beside the model's own, and the texts that the model cuts are told from those of
+        the runtime.
         """
         cut = "The reference truncates texts" if of_reference else "Texts are truncated"
         if vectors is not None:
-            pooling = self._vector_notes(vectors, of_clouds)
+            pooling = self._vector_notes(vectors)
         elif of_reference:
             pooling = self._reference_notes()
         else:
@@ -95,20 +93,16 @@ class PoolingReport(Result):
         changing = modules_after(self.after)
         return (pooled, f"After pooling the model applies {', '.join(changing)}.") if changing else (pooled,)
 
-    def _vector_notes(self, vectors: TextPooling, of_clouds: str) -> tuple[str, ...]:
+    def _vector_notes(self, vectors: TextPooling) -> tuple[str, ...]:
         """The notes where vectors are measured: then few numbers or none describe means."""
         if vectors.own is False:
             return vectors.notes
         if not self.declared:
             return self._pooling_notes()
-        changing, mode = ", ".join(modules_after(self.after)), MODES[self.declared[0]]
-        pooled = mode.words
-        if of_clouds and mode.tells is not None:
-            pooled = f"{mode.meaning(of_clouds)} The other answers are about the model's own vectors."
+        pooled, changing = MODES[self.declared[0]].words, ", ".join(modules_after(self.after))
         if not changing:
             return (pooled,)
-        before = f"; {of_clouds} are of the tokens before that" if of_clouds else ""
-        return (pooled, f"After pooling the model applies {changing}, and the vectors went through it{before}.")
+        return (pooled, f"After pooling the model applies {changing}, and the vectors went through it.")
 
     def _after_notes(self) -> tuple[str, ...]:
         changing = modules_after(self.after)
@@ -245,7 +239,7 @@ def _listed(names: tuple[str, ...], most: int, between: str) -> str:
 
 
 def truncation_report(clouds: TokenClouds) -> TruncationReport:
-    """Count what truncation did to the texts of these clouds.
+    """Count the truncated texts of some clouds, and the tokens that they lost.
 
     Texts count as different when they differ in more than letter case and blanks. Without token ids on the
     clouds the groups of identical texts are unknown and empty.

@@ -1,4 +1,4 @@
-"""Finding the parts of every layer by what they do, not by what they are called.
+"""The parts of every layer, found by their role and not by their names.
 
 In a traced pass each attention has a block around it (an element of a list of modules), a projection before it whose
 output, averaged with the attention weights, is the input of the projection after it, and a module further on that

@@ -69,11 +69,11 @@ class FineGrained(Result):
         """How often the mean and the tokens tell the two apart, and that the sentences are made by rule."""
         whole = self[ALL, ALL]
         mean, tokens = (side.value or 0.0 for side in (whole.by_mean, whole.by_tokens))
-        told = "more often" if whole.gain.proves_gain else "less often" if whole.gain.proves_loss else "as often"
+        often = "more often" if whole.gain.proves_gain else "less often" if whole.gain.proves_loss else "as often"
         beyond = "" if whole.gain.proves_gain or whole.gain.proves_loss else ", within chance"
         return (
             f"The mean tells a change of meaning from a change of words in {mean:.0%} of the cases (50% by chance).",
-            f"The tokens do so {told}{beyond}: {tokens:.0%}.",
+            f"The tokens do so {often}{beyond}: {tokens:.0%}.",
             f"The {self.sentences} sentences and their changes are made by rule; nobody has read them.",
         )
 

@@ -131,16 +131,16 @@ class SummaryTask:
                 f"{self.name}: received {len(odd[0][0])} summaries with {len(odd[0][2])} scores and {len(odd[0][1])} "
                 f"human ones for a text; needed: a finite score for each, and a human summary. Leave such texts out."
             )
-        told = [row for row in rows if len(set(row[2])) > 1]
-        if not told:
+        judged = [row for row in rows if len(set(row[2])) > 1]
+        if not judged:
             raise InputError(
                 f"{self.name}: of no text do the scores of its summaries differ. Pass texts where they do."
             )
-        if left := len(rows) - len(told):
+        if left := len(rows) - len(judged):
             note = f"{left:,} texts of which all summaries have one score left out."
             object.__setattr__(self, "notes", (*self.notes, note))
         for place, column in enumerate(("machine", "human", "gold")):
-            object.__setattr__(self, column, tuple(row[place] for row in told))
+            object.__setattr__(self, column, tuple(row[place] for row in judged))
 
     @property
     def sides(self) -> tuple[Side, ...]:

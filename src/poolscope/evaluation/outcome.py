@@ -133,7 +133,3 @@ class Outcome:
     def log_rank(self) -> Array:
         """−log₂ of the rank of the best answer: it grows by 1 where the rank is halved."""
         return np.asarray(-np.log2(self.best))
-
-
-STATISTICS = ("ndcg", "reciprocal", "found", "recall", "log_rank")
-"""Numbers of an `Outcome`, one a query, that two outcomes can be compared by."""

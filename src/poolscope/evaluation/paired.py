@@ -117,7 +117,6 @@ def run_trials(
     units: Index,
     *,
     unit: str = "queries",
-    statistic: str = "ndcg",
     level: float = 0.95,
     draws: int = _DRAWS,
     seed: int = 0,
@@ -132,8 +131,6 @@ def run_trials(
         The unit of each query of the whole search: queries of one unit, such as a document, count as one draw.
     unit
         What the units are, in one word.
-    statistic
-        The number of an `Outcome` that p is made from; intervals are of nDCG.
     level
         Of the intervals, for all cures together.
     draws, seed
@@ -144,11 +141,11 @@ def run_trials(
         return []
     tables = {
         name: np.stack([attempt.differences(name, len(units)) for attempt in attempts], axis=1)
-        for name in dict.fromkeys(("ndcg", "found", statistic))
+        for name in ("ndcg", "found")
     }
     looks = np.array([attempt.looks for attempt in attempts])
     families = {name: Family.of(table, units, unit, looks) for name, table in tables.items()}
-    p = families[statistic].corrected_p(draws=draws, seed=seed)
+    p = families["ndcg"].corrected_p(draws=draws, seed=seed)
     bounds = {name: families[name].bounds(level, draws=draws, seed=seed) for name in ("ndcg", "found")}
     gains, found = (families[name].estimates(level, *bounds[name]) for name in ("ndcg", "found"))
     smallest = families["ndcg"].smallest(bounds["ndcg"][0])

@@ -81,11 +81,11 @@ class Evaluation(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """The score, and how many units have all of it or nothing."""
-        told = f"The model scores {self.value:.3f} on {self.task}, by {self.metric}."
+        sentence = f"The model scores {self.value:.3f} on {self.task}, by {self.metric}."
         if self.statistic != "mean":
-            return (told,)
+            return (sentence,)
         count, whole, none = len(self.scores), int((self.scores == 1).sum()), int((self.scores == 0).sum())
-        return (told, f"Of the {count:,} {self.unit}, {whole:,} score 1 and {none:,} score 0.")
+        return (sentence, f"Of the {count:,} {self.unit}, {whole:,} score 1 and {none:,} score 0.")
 
     def figure(self) -> Any:
         """How the scores of the units are spread; an error for a metric that is no mean over units."""
@@ -187,13 +187,16 @@ class Difference(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """The difference and what it allows to say."""
-        said = f"The {self.metric} changes by {signed(self.mean).replace('-', '−')}"
+        sentence = f"The {self.metric} changes by {signed(self.mean)}"
         smallest = self.smallest_gain()
         if self.interval is None and self.shortage() is None:
-            return (f"{said} ({self.change.no_interval or 'no interval'}).",)
+            return (f"{sentence} ({self.change.no_interval or 'no interval'}).",)
         if self.proves_gain or self.proves_loss or smallest >= 1:  # no score gains more
-            return (f"{said}: {self.meaning()}.",)
-        return (f"{said}: {self.meaning()}.", f"{self.count:,} {self.unit} only show gains of {smallest:.3f} or more.")
+            return (f"{sentence}: {self.meaning()}.",)
+        return (
+            f"{sentence}: {self.meaning()}.",
+            f"{self.count:,} {self.unit} only show gains of {smallest:.3f} or more.",
+        )
 
     @property
     def mean(self) -> float:
@@ -419,9 +422,9 @@ class Trial(Result):
     >>> import numpy as np
     >>> before = Evaluation("a task", "nDCG@10", "queries", np.linspace(0, 0.5, 40)[:, None])
     >>> after = Evaluation("a task", "nDCG@10", "queries", np.linspace(0.25, 0.95, 40)[:, None])
-    >>> trial = compared("mean removal", before, after, doing="removing the mean")
+    >>> trial = compared("mean removal", before, after)
     >>> trial.sentence, round(trial.gain, 6)
-    ('removing the mean helps (+0.350 nDCG@10 on 40 queries).', 0.35)
+    ('mean removal helps (+0.350 nDCG@10 on 40 queries).', 0.35)
     """
 
     name: str
@@ -521,7 +524,6 @@ def compared(
     before: Evaluation,
     after: Evaluation,
     *,
-    doing: str = "",
     level: float = 0.95,
     units: str = "",
     family: str = "",
@@ -529,7 +531,7 @@ def compared(
 ) -> Trial:
     """The trial of two evaluations of one task, with an interval of that level.
 
-    `doing` names the deed and `units` the units in words, where the name of either says too little.
+    `units` are the units in words, where their name says too little.
     """
     difference = compare_scores(before, after, level=level)
     if difference.proves_gain:
@@ -544,6 +546,4 @@ def compared(
     scores = f"{before.value:.3f} before, {after.value:.3f} after, difference {possible} ({level:.0%} interval)"
     evidence = f"{name[:1].upper()}{name[1:]}, on {before.task}: {metric} {scores}."
     family = family if repair is None else repair.family
-    return Trial(
-        name, f"{doing or name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair=repair
-    )
+    return Trial(name, f"{name} {outcome} ({change}).", before, after, difference, (evidence,), family, repair=repair)

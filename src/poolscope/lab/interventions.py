@@ -33,7 +33,7 @@ from poolscope.numbers.moments import TextMoments, mean, text_moments
 from poolscope.numbers.ranking import discount, rank_documents, rank_scores
 from poolscope.numbers.streaming import smallest, text_marks
 from poolscope.results import Result, cells, origin, provenance
-from poolscope.show.charts import COLOURS, GREY, error_bars, style
+from poolscope.show.charts import COLOURS, GREY, error_bars, grid, style
 from poolscope.texts.groups import groups_of_ids
 
 Array = NDArray[np.float64]
@@ -288,11 +288,8 @@ class InterveneResult(Result):
 
         Bars are 95 % intervals of the paired difference. Ranking by the means stays at zero by construction.
         """
-        subplots = require("plotly.subplots", "report")
         titles = ["Change of SOCM"] + ([f"Change of nDCG@{self.baseline.k}"] if self.baseline else [])
-        figure = subplots.make_subplots(
-            1, len(titles), subplot_titles=titles, shared_yaxes=True, horizontal_spacing=0.06
-        )
+        figure, *_ = grid(titles, 2, shared_yaxes=True, horizontal_spacing=0.06)
         figure.add_trace(_points({effect.name: effect.socm for effect in self.effects}, "SOCM", COLOURS[0]), 1, 1)
         if self.baseline is not None:
             for (key, label), colour in zip(RANKINGS.items(), COLOURS[1:3], strict=True):

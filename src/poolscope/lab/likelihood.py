@@ -11,8 +11,8 @@ import numpy as np
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.capabilities import require_capability
-from poolscope.encoders.decoders import FULL, NONE, check_continues, context_tokens, continued
 from poolscope.errors import InputError, whole_number
+from poolscope.lab.capture.continuation import FULL, NONE, check_continues, context_tokens, continued
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, RatioParts, mean_estimate
 from poolscope.results import Result, bulk, cells, origin, provenance
@@ -68,11 +68,11 @@ class ContextLikelihood(Result):
         gain = (
             f"{self.gain.value_or_raise:.2f} nats a token" if self.gain.value is not None else "nothing that is known"
         )
-        told = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
+        sentences = [f"A context of {self.context} tokens makes the next {self.continuation} likelier by {gain}."]
         if self.ratios and self.ratios[0].kept.value is not None:
             first = self.ratios[0]
-            told.append(f"Means of {first.ratio} tokens in its place keep {first.kept.percent()} of that.")
-        return tuple(told)
+            sentences.append(f"Means of {first.ratio} tokens in its place keep {first.kept.percent()} of that.")
+        return tuple(sentences)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a ratio."""

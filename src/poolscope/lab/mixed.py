@@ -7,11 +7,12 @@ from scipy import optimize, stats
 
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, Interval
+from poolscope.numbers.intervals.estimate import LEVEL
 
 _WIDEST = 12.0  # of the logarithm of a variance ratio, either way
 
 
-def mixed_slope(values: Array, outcome: Array, *, level: float = 0.95) -> Estimate | None:
+def mixed_slope(values: Array, outcome: Array) -> Estimate | None:
     """The slope of outcome_ij = a + b·values_ij + row_i + column_j + error, rows and columns normal and independent.
 
     Variances are those of the largest restricted likelihood. The interval is Student's with one degree less than there
@@ -50,6 +51,6 @@ def mixed_slope(values: Array, outcome: Array, *, level: float = 0.95) -> Estima
     )
     _, coefficients, covariance = fitted(best.x)
     slope, error = float(coefficients[1]), float(np.sqrt(covariance[1, 1]))
-    reach = float(stats.t.ppf((1 + level) / 2, min(rows, columns) - 1)) * error
-    around = Interval(slope - reach, slope + reach, level, "the population of rows and columns", "REML", "rows")
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, min(rows, columns) - 1)) * error
+    around = Interval(slope - reach, slope + reach, LEVEL, "the population of rows and columns", "REML", "rows")
     return Estimate(slope, around)

@@ -30,15 +30,16 @@ from poolscope.evaluation import RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.files import atomic_file, text_of, write_json
 from poolscope.lab.correlate.study import holm
+from poolscope.lab.length.shift import shift_of
 from poolscope.lab.mixed import mixed_slope
-from poolscope.metrics.length.shift import shift_of
 from poolscope.metrics.socm.floor import permutation_floor
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers import Array
+from poolscope.numbers.intervals import Estimate
 from poolscope.numbers.maxsim import blend, maxsim, ordinary_tokens
 from poolscope.numbers.moments import text_moments, within_text_cosine
 from poolscope.numbers.ranking import rank_scores, unit_rows
-from poolscope.results import Result, origin, write_csv
+from poolscope.results import Result, cells, origin, write_csv
 from poolscope.show.charts import COLOURS, GREY, dots, panel
 
 # What the texts alone tell, and last what takes queries: a search that is perfect has nothing to win.
@@ -83,9 +84,9 @@ class Predictor:
     `over_corpora`: Spearman's ρ over corpora, mean over points; `over_points`: over points, mean over corpora; each
     with its permutation p. `new_family`, `new_corpus`: 1 − SSE/SSE of the mean cost, of lines fitted without the family
     or the corpus: at 0 or below nothing is predicted. `skill_p`: how often a quantity whose points and corpora are
-    shuffled has a lower of the two skills as high, by Holm over all quantities. `slope`, `slope_low`, `slope_high`: the
-    change of the cost for one standard deviation of the ranks of the quantity, in a mixed model with effects of points
-    and of corpora (95 %). None where there are too few.
+    shuffled has a lower of the two skills as high, by Holm over all quantities. `slope`: the change of the
+    cost for one standard deviation of the ranks of the quantity, in a mixed model with effects of points and of
+    corpora. None where there are too few.
     """
 
     name: str
@@ -96,9 +97,7 @@ class Predictor:
     new_family: float | None
     new_corpus: float | None
     skill_p: float | None
-    slope: float | None = None
-    slope_low: float | None = None
-    slope_high: float | None = None
+    slope: Estimate | None = None
 
     @property
     def predicts(self) -> bool:
@@ -132,18 +131,21 @@ class CostPrediction(Result):
         costs = np.array([cell.cost for cell in self.cells])
         above = sum(cell.low > 0 for cell in self.cells)
         names = [QUANTITIES[each.name] for each in self.predictors if each.predicts]
-        told = (
+        sentence = (
             f"Out of sample, these predict it: {'; '.join(names)}." if names else "Nothing predicts it out of sample."
         )
         return (
             f"Keeping the tokens changes nDCG@10 by {np.median(costs):+.3f} in the median of {len(costs)} cells.",
             f"In {above} of them the whole interval is above 0.",
-            told,
+            sentence,
         )
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a quantity."""
-        return [asdict(each) | {"predicts": each.predicts} for each in self.predictors]
+        return [
+            cells({**vars(each), "slope": each.slope or Estimate(None), "predicts": each.predicts}, ends=True)
+            for each in self.predictors
+        ]
 
     def cell_rows(self) -> list[dict[str, Any]]:
         """One row a cell: its cost, and every quantity."""
@@ -289,10 +291,8 @@ def predict_cost(cells: Sequence[PredictCell], *, seed: int = 0) -> CostPredicti
         over_points, points_p = _within(values.T, cost.T, seed)
         new_family, new_corpus = (_skill(ranks, cost, group) for group in groups)
         slope = mixed_slope((ranks - ranks.mean()) / (ranks.std() or 1.0), cost)
-        around = None if slope is None else slope.interval
-        ends = (None, None, None) if slope is None or around is None else (slope.value, around.low, around.high)
         found.append(
-            Predictor(name, over_corpora, corpora_p, over_points, points_p, new_family, new_corpus, None, *ends)
+            Predictor(name, over_corpora, corpora_p, over_points, points_p, new_family, new_corpus, None, slope)
         )
         p_values.append(_skill_p(ranks, cost, groups, seed))
     tested = [p for p in p_values if p is not None]

@@ -2,9 +2,16 @@
 
 _LAYERS, _TOKENS = "poolscope.lab.commands.layers", "poolscope.lab.commands.tokens"
 _RESEARCH, _PAPER = "poolscope.lab.commands.research", "poolscope.lab.commands.paper"
-_PREDICT = "poolscope.lab.commands.predict"
+_PREDICT, _LENGTH = "poolscope.lab.commands.predict", "poolscope.lab.commands.length"
 
 METRICS = (
+    {
+        "name": "length",
+        "words": "What the length of a text does to its vector and to a search.",
+        "needs": "captures",
+        "measure": "poolscope.lab.length.report:length_report",
+        "page": "length.md",
+    },
     {
         "name": "tokens",
         "words": "Norm and variance of token types, layer by layer.",
@@ -36,6 +43,7 @@ METRICS = (
 )
 # Name, module, one line, panel of the help; behind it the group, where the command belongs to one.
 COMMANDS = (
+    ("length", _LENGTH, "Do long texts look alike, do short ones win, is the end still found?", "Look closer"),
     ("layers", _LAYERS, "What every layer of a transformer does to the clouds.", "Look closer"),
     ("tokens", _TOKENS, "Norm and variance of token types, layer by layer.", "Look closer"),
     ("windows", _LAYERS, "What is lost when tokens are replaced by means of windows.", "Look closer"),
@@ -48,6 +56,5 @@ COMMANDS = (
 )
 SERVICES = (
     ("what attention hands on", "poolscope.lab.capture.model:handed_on"),
-    ("attention of every text", "poolscope.lab.attention_pass:measure_attention"),
     ("state of token statistics", "poolscope.lab.tokens.moments:check_state"),
 )

@@ -121,19 +121,19 @@ class WindowsResult(Result):
         first, limit = self.ratios[0], f"{self.loss_limit:.0%}"
         chance = "" if first.lost.floor is None else f", {first.lost.floor:.1%} in random order"
         longer = f"The longest windows that lose {limit} or less have {self.largest_ratio} tokens."
-        told = [
+        sentences = [
             f"Averaging every {first.ratio} tokens loses {first.lost.percent()} of a text's variance{chance}.",
             longer if self.largest_ratio else f"All windows lose more than {limit}.",
         ]
         if (self.first_share.value or 0) > 0.5:
             without = ", ".join(f"{row.without_first.percent()} at {row.ratio}" for row in self.ratios)
-            told.append(
+            sentences.append(
                 f"The first token of a text makes {self.first_share.value_or_raise:.0%} of the variance (a sink) and "
                 f"decides that. Without it windows lose {without}."
             )
         if self.single:
-            told.append(f"{self.single:,} texts have a single token, which loses nothing.")
-        return tuple(told)
+            sentences.append(f"{self.single:,} texts have a single token, which loses nothing.")
+        return tuple(sentences)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a ratio, every estimate with its interval and its floor."""

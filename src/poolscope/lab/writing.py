@@ -16,8 +16,16 @@ import numpy as np
 from poolscope.encoders import as_encoder
 from poolscope.encoders.base import TokenEncoder, check_texts
 from poolscope.encoders.capabilities import require_capability
-from poolscope.encoders.decoders import FULL, NONE, Continued, check_continues, context_tokens, continued, plain_tokens
 from poolscope.errors import InputError, whole_number
+from poolscope.lab.capture.continuation import (
+    FULL,
+    NONE,
+    Continued,
+    check_continues,
+    context_tokens,
+    continued,
+    plain_tokens,
+)
 from poolscope.numbers import Array
 from poolscope.numbers.intervals import Estimate, mean_estimate, share_estimate
 from poolscope.results import Result, cells, origin, provenance

@@ -104,8 +104,8 @@ class Metric:
     def part_of(self, shard: Any, start: int, **options: Any) -> Any:
         """The part of one shard, which begins at this text of the corpus; functions that do not ask are not told."""
         part = resolve(self.part or "")
-        told = {"start": start} if "start" in inspect.signature(part).parameters else {}
-        return part(shard, **told, **options)
+        given = {"start": start} if "start" in inspect.signature(part).parameters else {}
+        return part(shard, **given, **options)
 
     def part_options(self) -> set[str]:
         """Options that every part must be given, since `finish` cannot change them any more."""
@@ -141,13 +141,6 @@ _ROWS = (
         needs="clouds",
         measure="poolscope.metrics.socm.pair:pair",
         page="pair.md",
-    ),
-    Metric(
-        "length",
-        "What the length of a text does to its vector and to a search.",
-        needs="captures",
-        measure="poolscope.metrics.length.report:length_report",
-        page="length.md",
     ),
     Metric(
         "profile",

@@ -58,10 +58,11 @@ class HubResult(Result):
     `antihubs` the share of texts that are nobody's neighbour. The floors of these estimates, and `floor_occurrences`,
     are those of Gaussian vectors of the same mean and covariance: what dimension and number of texts alone make of it.
     `duplicates` are groups of texts joined by cosines of at least `duplicate_cosine`; `twins` groups of texts equal but
-    for letter case and blanks. Positions count within the corpus. Where `asked` is a number, so many queries were asked
-    instead of the texts themselves, and `occurrences` counts the queries that a text is among the k nearest of. Where
-    `recall` is a number, neighbours came from an index, which found that share of the true ones. `skewness_without` is
-    the skewness without each text in turn, where everyone that it was near takes the next nearest.
+    for letter case and blanks. Positions count within the corpus. Where `queries` is a number, the neighbours of so
+    many queries were counted, not those of the texts: `occurrences` counts the queries that a text is among the k
+    nearest of. Where `recall` is a number, neighbours came from an index, which found that share of the true ones.
+    `skewness_without` is the skewness without each text in turn, where everyone that it was near takes the next
+    nearest.
     """
 
     k: int
@@ -76,7 +77,7 @@ class HubResult(Result):
     floor_occurrences: Index = bulk(required=True)
     nearest: Index = bulk(required=True)
     nearest_cosine: Array = bulk(required=True)
-    asked: int | None = None
+    queries: int | None = None
     recall: Estimate | None = None
     skewness_without: Array | None = bulk()
     provenance: Mapping[str, Any] = origin()
@@ -116,7 +117,7 @@ class HubResult(Result):
         """How often the first hub is found, how many texts never are, and what stands twice."""
         if self.largest.value is None or self.antihubs.value is None:
             return ()
-        who = "queries" if self.asked else "other texts"
+        who = "queries" if self.queries else "other texts"
         return (
             f"The most frequent text is in the top {self.k} of {self.largest.value:.0%} of the {who} "
             f"({self.largest.floor or 0:.0%} in Gaussian vectors of the same mean and covariance).",
@@ -139,7 +140,7 @@ class HubResult(Result):
         """How often texts come back, beside Gaussian vectors of the same shape."""
         floor = "Gaussian vectors of the same shape"
         counts = {"these texts": self.occurrences, floor: self.floor_occurrences}
-        return hubs_figure(counts, k=self.k, floor=floor, of="a query" if self.asked else "another")
+        return hubs_figure(counts, k=self.k, floor=floor, of="a query" if self.queries else "another")
 
 
 def hubs(
@@ -235,7 +236,7 @@ def hubs(
         duplicate_cosine=duplicate_cosine,
         duplicates=_duplicates(positions, top, cosines, duplicate_cosine),
         twins=() if texts is None else _groups(list(map(plain_text, texts)), np.arange(len(texts))),
-        asked=None if of_queries is None else len(of_queries),
+        queries=None if of_queries is None else len(of_queries),
         recall=searched.recall,
         skewness_without=without,
         provenance=provenance(settings={"k": k, "duplicate_cosine": duplicate_cosine, "seed": seed, "most": most}),
@@ -354,17 +355,6 @@ def _skewness_of_moments(first: Array, second: Array, third: Array) -> Array:
     variance = second - first**2
     central = third - 3 * first * second + 2 * first**3
     return np.asarray(np.divide(central, variance**1.5, out=np.zeros(len(central)), where=variance > 1e-12))
-
-
-def skewness_draws(values: ArrayLike, *, seed: int = 0) -> Array:
-    """Skewness of bootstrap samples of the texts; equal seeds and numbers of texts draw the same texts."""
-    deviations = np.asarray(values, dtype=np.float64)
-    deviations = deviations - deviations.mean()
-    random, count = np.random.default_rng(seed), len(deviations)
-    share = np.full(count, 1 / count)
-    times = np.array([random.multinomial(count, share) for _ in range(_BOOTSTRAP_DRAWS)])
-    powers = np.stack([deviations**power for power in (1, 2, 3)], axis=1)
-    return _skewness_of_moments(*(times @ powers / count).T)
 
 
 def _duplicates(positions: Index, top: Index, cosines: Array, least: float) -> tuple[tuple[int, ...], ...]:

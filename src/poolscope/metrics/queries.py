@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from poolscope.errors import InputError, require
+from poolscope.errors import InputError
 from poolscope.metrics.scores import FEWEST_ABOVE, isotropic_quantile
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import (
@@ -374,10 +374,10 @@ class SearchRecall(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """Sentences on the recall of the search, and on the setting that reaches enough."""
-        told = [f"The search ({self.kind}) finds {self.in_use.recall.value_or_raise:.1%} of the {self.k} nearest."]
+        sentences = [f"The search ({self.kind}) finds {self.in_use.recall.value_or_raise:.1%} of the {self.k} nearest."]
         if self.in_use.recall.value_or_raise < TARGET and (enough := self.reaching()) is not None:
-            told.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")
-        return tuple(told)
+            sentences.append(f"From {self.setting} {enough.value:,} on it finds {TARGET:.0%} or more.")
+        return tuple(sentences)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a value."""
@@ -411,8 +411,6 @@ def search_recall(
     kind: str = "",
     setting: str = "",
     k: int = 10,
-    queries: int = QUERIES,
-    until: float = 1.1,
     seed: int = 0,
 ) -> SearchRecall:
     """The recall of a search against looking at every vector, on some of the vectors as queries.
@@ -436,10 +434,8 @@ def search_recall(
         The value in use.
     kind, setting : str
         Names of the index and of its setting.
-    k, queries, seed : int
-        Neighbours, how many vectors are asked, and the seed of their draw.
-    until : float
-        No further values are asked once one reaches this recall.
+    k, seed : int
+        Neighbours, and the seed of the draw of 200 vectors that are asked.
 
     Returns
     -------
@@ -462,7 +458,7 @@ def search_recall(
             f"for each, and k of at least 1."
         )
     k = min(k, len(table) - 1)
-    drawn = smallest(row_marks(table, seed=seed), queries)
+    drawn = smallest(row_marks(table, seed=seed), QUERIES)
     place = {name: position for position, name in enumerate(ids)}
     shares = _shares(table, drawn, distance, k)
     rows = []
@@ -472,8 +468,6 @@ def search_recall(
             [shares(number, [place.get(name) for name in names]) for number, names in enumerate(returned)]
         )
         rows.append(SettingRecall(value, share_estimate(reached)))
-        if rows[-1].recall.value_or_raise >= until:
-            break
     return SearchRecall(
         kind=kind,
         setting=setting,
@@ -514,40 +508,3 @@ def _scores(table: NDArray[Any], drawn: Index, distance: str) -> Array:
 
 
 # -- indexes that are built to see what they would need ----------------------------------------------------------------
-
-
-def trial_indexes(vectors: ArrayLike, *, distance: str = "cosine", seed: int = 0) -> list[SearchRecall]:
-    """Recall of an HNSW and an IVF index of FAISS on vectors that have no index yet (needs the extra 'faiss')."""
-    faiss = require("faiss", "faiss")
-    table = np.ascontiguousarray(vectors, dtype=np.float32)
-    if distance == "cosine":
-        table = table / np.linalg.norm(table, axis=1, keepdims=True)
-    metric = faiss.METRIC_L2 if distance == "l2" else faiss.METRIC_INNER_PRODUCT
-    cells_ = max(4, round(np.sqrt(len(table))))
-    ladders = {"HNSW32": ("efSearch", (16, 32, 64, 128, 256, 512)), f"IVF{cells_}": ("nprobe", (1, 2, 4, 8, 16, 32))}
-    results = []
-    names = [str(k) for k in range(len(table))]
-    for kind, (setting, values) in ladders.items():
-        index = faiss.index_factory(table.shape[1], f"{kind},Flat", metric)
-        if hasattr(index, "cp"):
-            index.cp.seed, index.cp.min_points_per_centroid = seed + 1, 1
-        index.train(table)
-        index.add(table)
-        hnsw = hasattr(index, "hnsw")
-
-        def find(queries: Any, k: int, value: int | None, index: Any = index, hnsw: bool = hnsw) -> list[list[str]]:
-            make = faiss.SearchParametersHNSW if hnsw else faiss.SearchParametersIVF
-            params = make(**{"efSearch" if hnsw else "nprobe": value})
-            _, places = index.search(np.ascontiguousarray(queries, dtype=np.float32), k, params=params)
-            return [[str(place) for place in row] for row in places.tolist()]
-
-        settings_tried = [value for value in values if hnsw or value <= cells_]
-        options: dict[str, Any] = {
-            "kind": kind,
-            "setting": setting,
-            "values": settings_tried,
-            "until": TARGET,
-            "seed": seed,
-        }
-        results.append(search_recall(table, names, find, distance="l2" if distance == "l2" else "dot", **options))
-    return results

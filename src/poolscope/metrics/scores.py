@@ -125,12 +125,11 @@ def cone(vectors: ArrayLike, *, groups: Sequence[Any] | None = None) -> Cone:
     )
 
 
-def cone_figure(shared: Cone, *, note: str = "") -> Any:
-    """Mean cosine of each text with all others, as a histogram; `note` goes on in the title."""
-    title = "How much a text shares with all others"
+def cone_figure(shared: Cone) -> Any:
+    """Mean cosine of each text with all others, as a histogram."""
     figure = histogram_figure(
         shared.per_text,
-        title=f"{title} · {note}" if note else title,
+        title="How much a text shares with all others",
         across="mean cosine with all other texts (0: no preferred direction)",
         along="texts",
         bins=60,

@@ -16,7 +16,7 @@ from poolscope.errors import InputError, whole_number
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import isotropic_rank, rank_estimate
 from poolscope.numbers.intervals import Estimate, Units, chosen_units, mean_estimate, not_by_documents
-from poolscope.numbers.items import NORMALISED
+from poolscope.numbers.lengths import NORMALISED
 from poolscope.numbers.ranking import best_of_rows, unit_rows
 from poolscope.numbers.streaming import row_marks
 from poolscope.results import Result, bulk, column_rows, origin, provenance

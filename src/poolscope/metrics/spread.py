@@ -47,16 +47,16 @@ class VectorSpread(Result):
 
     def summary_rows(self) -> list[tuple[str, str]]:
         """The same in words."""
-        words = {name: told for part in self.members() for name, told in part.field_words.items()}
+        words = {name: label for part in self.members() for name, label in part.field_words.items()}
         return [(words.get(name) or name.replace("_", " "), str(value)) for name, value in self.headline().items()]
 
     def in_words(self) -> tuple[str, ...]:
         """What each part saw, in one sentence: of the lengths what follows from them."""
-        told = ((self.shared, 0), (self.directions, 0), (self.lengths, -1), (self.nearest, 0))
-        return tuple(part.in_words()[place] for part, place in told if part.in_words())
+        members = ((self.shared, 0), (self.directions, 0), (self.lengths, -1), (self.nearest, 0))
+        return tuple(part.in_words()[place] for part, place in members if part.in_words())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a number: those of the whole, then those of each dimension and of each vector by its place."""
+        """One row a number: first of all vectors together, then of each dimension, then of each vector."""
         whole = [
             {"number": name, "place": None, **cells({"value": value}, ends=True), "value_floor": value.floor}
             for name, value in self.headline().items()

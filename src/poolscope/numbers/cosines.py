@@ -20,7 +20,6 @@ UnitRows = NDArray[np.float32]
 # Groups of texts left out in turn where leaving out every single one would cost a decomposition each.
 _GROUPS = 20
 _ANGLES = 400  # points of an integral
-_ROWS = 4096  # vectors that are held in float64 at a time
 # From so many rows on the iteration beats the full decomposition (measured on attention weights: at 256 rows, 0.3 ms a
 # matrix against 2.4 ms).
 _ITERATE_FROM = 32
@@ -119,34 +118,6 @@ def group_sums(unit: NDArray[np.floating], assignments: Index, count: int, *, dt
         flat = members.reshape(times * count, -1) @ unit[block].astype(dtype, copy=False)
         total += flat.reshape(times, count, -1)
     return total
-
-
-def cosine_deviation(unit: UnitRows) -> float:
-    """Standard deviation of the cosine over all pairs of different texts, from the d × d (or N × N, the smaller) Gram.
-
-    With e = c + x, c the mean of all, a cosine is ‖c‖² + t with t = c·x + c·x' + x·x', and over all pairs, equal texts
-    too, Σ t = 0 and Σ t² = 2N Σ (c·x)² + ‖Gram of x‖². So nothing of the size of the mean cosine is ever subtracted.
-
-    >>> round(cosine_deviation(np.array([[1, 0], [0, 1], [1, 0]], dtype=np.float32)), 4)
-    0.4714
-    """
-    count = len(unit)
-    if count < 2:
-        return 0.0
-    centre = unit.mean(axis=0, dtype=np.float64)
-    along, equal = np.empty(count), np.empty(count)  # c·x of every text, and t of every text with itself
-    tall = unit.shape[1] < count
-    step = _ROWS if tall else count
-    gram = np.zeros((min(unit.shape), min(unit.shape)))
-    for start in range(0, count, step):
-        rows = np.s_[start : start + step]
-        centred = unit[rows] - centre
-        gram += centred.T @ centred if tall else centred @ centred.T
-        along[rows] = centred @ centre
-        equal[rows] = 2 * along[rows] + np.einsum("ij,ij->i", centred, centred)
-    pairs = count * (count - 1)
-    squares = 2 * count * float(along @ along) + float(np.vdot(gram, gram)) - float(equal @ equal)
-    return float(np.sqrt(max(squares / pairs - (float(equal.sum()) / pairs) ** 2, 0.0)))
 
 
 def effective_rank(unit: NDArray[np.floating]) -> float:

@@ -180,11 +180,8 @@ def maxsim_of_candidates(
     queries: TokenClouds | UnitTokens,
     texts: TokenClouds | UnitTokens,
     candidates: Index,
-    *,
-    query_tokens: Mask | None = None,
-    query_weights: ArrayLike | None = None,
 ) -> Scores:
-    """MaxSim of every query with its own candidates (queries × c), positions of texts; the rest as for `maxsim`.
+    """MaxSim of every query with its own candidates (queries × c), positions of texts.
 
     Each text is read once, however many queries have it as a candidate.
 
@@ -193,7 +190,7 @@ def maxsim_of_candidates(
     >>> maxsim_of_candidates(queries, texts, np.array([[0, 2], [1, 2]])).tolist()
     [[1.0, -1.0], [1.0, 0.0]]
     """
-    sought = _as_unit_tokens(queries, query_tokens, query_weights)
+    sought = _as_unit_tokens(queries, None, None)
     _check_dimensions(sought, texts)
     table = np.asarray(candidates)
     if table.ndim != 2 or len(table) != len(sought) or table.dtype.kind not in "iu":

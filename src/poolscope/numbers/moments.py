@@ -126,15 +126,15 @@ def largest_trace(n: Any, *, stored: float, summed: float) -> Any:
     return (4 * (stored + n**0.5 * summed)) ** -2
 
 
-def within_text_cosine(cloud: Any, weights: ArrayLike | None = None) -> float:
-    """Mean of the full n × n cosine matrix of the tokens, diagonal included: ‖Σ wᵢ xᵢ/‖xᵢ‖‖².
+def within_text_cosine(cloud: Any) -> float:
+    """Mean of the full n × n cosine matrix of the tokens, diagonal included: ‖Σ xᵢ/‖xᵢ‖‖²/n².
 
     1 for one token. A zero token vector has no direction and is an error.
 
     >>> within_text_cosine([[2.0, 0.0], [0.0, 5.0]])
     0.5
     """
-    X, w = _checked(cloud, weights)
+    X, w = _checked(cloud, None)
     X = _moderate(X[None])[0][0]
     norms = np.linalg.norm(X, axis=1)
     if (norms == 0).any():

@@ -148,12 +148,6 @@ class Ranking:
         first = self._first
         return first.by_query(first.above + (first.ties + 1) / (first.relevant + 1), self.queries)
 
-    def best_rank_range(self) -> tuple[Array, Array]:
-        """The lowest and the highest rank that orders of the ties give the best relevant document of each query."""
-        first = self._first
-        highest = first.above + first.ties - first.relevant + 1
-        return first.by_query(first.above + 1.0, self.queries), first.by_query(highest, self.queries)
-
     def among_irrelevant(self) -> Ranking:
         """Every judged document ranked among the documents that are not relevant to its query, and no others."""
         tie, own = self._ties, self._ties.of_judgement

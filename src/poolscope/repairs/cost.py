@@ -20,7 +20,7 @@ from poolscope.errors import InputError, whole_number
 from poolscope.evaluation import Difference, Evaluation, RetrievalTask, compare_scores
 from poolscope.evaluation.run import for_role
 from poolscope.numbers import Array, Index
-from poolscope.numbers.intervals import Estimate
+from poolscope.numbers.intervals import Estimate, signed
 from poolscope.numbers.maxsim import STORAGES, candidate_recall, first_candidates
 from poolscope.numbers.ranking import rank_scores
 from poolscope.repairs.adaptive import TOKEN_POOLINGS
@@ -43,7 +43,7 @@ class CostWay:
     are means over queries, at k. `rescued` queries are found here and missed by the mean, `broken` the other way round;
     a query whose relevant texts tie with others counts in part. `bytes_a_text` are float32 unless the name says
     otherwise; `products_a_query` are products of two vectors. `weight` is that of a blend, the mean over
-    queries; None for a way by itself.
+    queries, and `adds` names the way that it adds to the mean; None for a way by itself.
     """
 
     name: str
@@ -57,6 +57,7 @@ class CostWay:
     bytes_a_text: float
     products_a_query: float
     weight: float | None = None
+    adds: str | None = None
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -226,7 +227,7 @@ class PoolingCost(Result):
                 )
         for way, shift in _apart([way for way in others if way.bytes_a_text == largest]):
             figure.add_annotation(
-                text=way.name.removeprefix("mean + "),
+                text=way.adds or way.name,
                 x=np.log10(largest),
                 y=0.0 if way.gain is None else way.gain.mean,
                 ax=40,
@@ -342,9 +343,9 @@ def pooling_cost(
         tables = {weight: way.blended(mean.scores, weight) for weight in WEIGHTS}
         rows.append(_row(name, before, evaluated(way.table(mean.scores)), way.bytes, way.products))
         blended, weight = cross_fitted(tables, per_query, folds)
-        rows.append(_row(f"mean + {name}", before, evaluated(blended), *price, weight))
+        rows.append(_row(f"mean + {name}", before, evaluated(blended), *price, weight, adds=name))
         if name == "MaxSim":
-            rows.append(_row(EQUAL, before, evaluated(tables[1.0]), *price, 1.0))
+            rows.append(_row(EQUAL, before, evaluated(tables[1.0]), *price, 1.0, adds="MaxSim, 1:1"))
             near = first_candidates(mean.scores, candidates)
             reach = float(candidate_recall(near, way.scores, k=task.k).mean())
         if scored is not None:
@@ -374,18 +375,14 @@ def gain_text(change: Difference) -> str:
     >>> gain_text(compare_scores([0.5] * 40, [0.25, 0.5] * 20))
     '−0.125 [−0.165, −0.085]'
     """
-    return f"{_signed(change.mean)} {_interval(change, signs=True)}".rstrip()
+    return f"{signed(change.mean)} {_interval(change, signs=True)}".rstrip()
 
 
 def _interval(change: Difference, *, signs: bool = False) -> str:
     if change.interval is None:
         return ""
     ends = (change.interval.low, change.interval.high)
-    return "[{}, {}]".format(*(_signed(end) if signs else f"{end:z.3f}".replace("-", "−") for end in ends))
-
-
-def _signed(value: float) -> str:
-    return f"{value:+z.3f}".replace("-", "−")
+    return "[{}, {}]".format(*(signed(end) if signs else f"{end:z.3f}".replace("-", "−") for end in ends))
 
 
 def cross_fitted(tables: Mapping[float, Array], measure: Callable[[Array], Array], folds: Index) -> tuple[Array, float]:
@@ -406,7 +403,14 @@ def cross_fitted(tables: Mapping[float, Array], measure: Callable[[Array], Array
 
 
 def _row(
-    name: str, before: Evaluation, after: Evaluation, size: float, products: float, weight: float | None = None
+    name: str,
+    before: Evaluation,
+    after: Evaluation,
+    size: float,
+    products: float,
+    weight: float | None = None,
+    *,
+    adds: str | None = None,
 ) -> CostWay:
     found = [_measure(side, "found") for side in (before, after)]
     change = found[1] - found[0]
@@ -422,6 +426,7 @@ def _row(
         bytes_a_text=float(size),
         products_a_query=float(products),
         weight=weight,
+        adds=adds,
     )
 
 

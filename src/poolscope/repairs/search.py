@@ -160,9 +160,7 @@ class Bench:
         before = sum(int(token_counts(encoder, texts).sum()) for encoder, texts in sides)
         return sum(reading.tokens(encoder, texts) for encoder, texts in sides) / before
 
-    def try_repair(
-        self, repair: Repair, *, sides: list[Layers] | None = None, name: str = "", doing: str = ""
-    ) -> Trial:
+    def try_repair(self, repair: Repair, *, sides: list[Layers] | None = None) -> Trial:
         """A repair, learnt from the clouds of the task. `sides` are clouds at its temperature, if they are at hand.
 
         Queries teach nothing: what is searched is known beforehand, and they may have a mean of their own.
@@ -177,35 +175,20 @@ class Bench:
         searched = [clouds for clouds, side in zip(sides, self.task.sides, strict=True) if side.role != "query"]
         fitted = repair.fitted(searched or sides, self.pooling)
         vectors = [fitted.pooled(side, self.pooling) for side in sides]
-        trial = self.compare(name or repair.label, self.before, self.task.score(*vectors), doing=doing, repair=fitted)
+        trial = self.compare(repair.label, self.before, self.task.score(*vectors), repair=fitted)
         return replace(trial, reads=self.reads(repair.reading), width=vectors[0].shape[1])
 
-    def try_vectors(self, repair: Repair, learnt_from: Vectors, *, name: str = "", doing: str = "") -> Trial:
-        """A repair of the vectors alone, learnt from other vectors than the queries'."""
-        fitted = replace(repair, vectors=repair.vectors.fit(learnt_from))
-        after = self.task.score(*map(fitted.finish, self.vectors))
-        return self.compare(name or repair.label, self.before, after, doing=doing, repair=fitted)
+    def try_reranking(self, top: int) -> Trial:
+        """The nearest `top` documents of each query put in order by d_μ + d_Σ of their clouds.
 
-    def try_reranking(
-        self, top: int, *, weight: float = 1.0, name: str = "", doing: str = "", beside_means: bool = False
-    ) -> Trial:
-        """The nearest `top` documents of each query put in order by d_μ + weight·d_Σ of their clouds.
-
-        That is no repair of the vectors: it needs the clouds when a query is asked. `beside_means`: set against the
-        same documents in the order of their means alone, d_μ, not against the model as it is. Where the model's vectors
-        are no means, what is won over these may come from the means, of which the clouds are but a part.
+        That is no repair of the vectors: it needs the clouds when a query is asked.
         """
         if not isinstance(self.task, RetrievalTask):
             raise InputError(f"{self.task.name}: only documents that were retrieved can be put in another order.")
         task, (queries, documents) = self.task, (side[-1] for side in self.sides)
         rankings = [task.rank(*vectors, k=max(top, task.k)) for vectors in task.ways(*self.vectors)]
-
-        def ordered(by: float) -> Evaluation:
-            return task.mean_of([task.evaluation(r) for r in rerank(rankings, queries, documents, weight=by)])
-
-        before, after = ordered(0.0) if beside_means else self.before, ordered(weight)
-        label = name or f"re-ranking of the top {top} by W₂²"
-        return self.compare(label, before, after, doing=doing, family="re-ranking")
+        after = task.mean_of([task.evaluation(ranking) for ranking in rerank(rankings, queries, documents)])
+        return self.compare(f"re-ranking of the top {top} by W₂²", self.before, after, family="re-ranking")
 
     def compare(self, name: str, before: Evaluation, after: Evaluation, **about: Any) -> Trial:
         """The trial of two evaluations of the task, at the level of this bench; `about` as `compared` takes it."""

@@ -149,20 +149,22 @@ class Shrinkage(Result):
         """Which step is free here, and what the smallest one costs."""
         whole = f"Whole vectors take {self.whole_bytes:,} bytes a text and score nDCG@{self.k} {self.ndcg:.3f}."
         stored, searched = self.free(stored=True), self.free()
-        said = [whole]
+        sentences = [whole]
         if stored is None:
             least = min(step.trial.smallest for step in self.steps)
-            said.append(f"No smaller vectors are proven free: {self.queries:,} queries show losses from {least:.3f}.")
+            sentences.append(
+                f"No smaller vectors are proven free: {self.queries:,} queries show losses from {least:.3f}."
+            )
         else:
-            said.append(_told("Free here", stored, stored.kept_bytes, self.whole_bytes))
+            sentences.append(_told("Free here", stored, stored.kept_bytes, self.whole_bytes))
         if searched is not None and stored is not None and searched.searched_bytes < stored.kept_bytes:
-            said.append(_told("Free in memory", searched, searched.searched_bytes, self.whole_bytes))
+            sentences.append(_told("Free in memory", searched, searched.searched_bytes, self.whole_bytes))
             if searched.way.rescoring == "whole":
-                said.append("That needs the whole vectors on disk, to order the first candidates again.")
+                sentences.append("That needs the whole vectors on disk, to order the first candidates again.")
         last = min(self.steps, key=lambda step: step.kept_bytes)
         if last.standing == "costs":
-            said.append(f"The smallest, {last.name}, costs {gain_text(last.trial)} nDCG@{self.k}.")
-        return tuple(said)
+            sentences.append(f"The smallest, {last.name}, costs {gain_text(last.trial)} nDCG@{self.k}.")
+        return tuple(sentences)
 
     def legend(self) -> tuple[str, ...]:
         """What the columns mean."""
@@ -455,7 +457,7 @@ class _Search:
         return np.asarray(table / np.where(lengths > 0, lengths, 1))
 
     def outcome(self, way: SmallVectors) -> Outcome:
-        """What the queries find with these vectors."""
+        """Search with some vectors, and score the result."""
         return self.judgements.outcome(self._blocks(way), k=self.task.k)
 
     def _blocks(self, way: SmallVectors) -> Iterator[Block]:

@@ -194,14 +194,14 @@ def decide(
         if difference.mean < LEAST_GAIN:
             sentence += f" That is sure but little: an audit calls for a repair from {LEAST_GAIN} on."
         return Verdict("fix", sentence, evidence=tuple(evidence), **numbers)
-    told = count >= FEWEST_PAIRED and difference.could_tell(LEAST_GAIN)
+    tells = count >= FEWEST_PAIRED and difference.could_tell(LEAST_GAIN)
     outcome = "a loss beyond chance" if difference.proves_loss and shortage is None else "which may be chance"
     held_out = "them" if count < FEWEST_PAIRED else f"{count:,} held-out {reported_on.unit}"
     shown = str(difference) if difference.interval is not None else f"{difference.mean:+z.4f}".replace("-", "−")
     change = f"{metric} changed by {shown} on {held_out}, {outcome}"
-    sentence = f"{_answer(count, reported_on.unit, told=told)}. We tried '{selected.name}': {change}."
-    sentence += "" if told else _reach(difference)
-    return Verdict("ok" if told else "unchecked", sentence, evidence=tuple(evidence), **numbers)
+    sentence = f"{_answer(count, reported_on.unit, tells=tells)}. We tried '{selected.name}': {change}."
+    sentence += "" if tells else _reach(difference)
+    return Verdict("ok" if tells else "unchecked", sentence, evidence=tuple(evidence), **numbers)
 
 
 def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) -> Verdict:
@@ -209,13 +209,13 @@ def _none_gained(fitted: Sequence[Trial], chosen_on: Evaluation, held_out: int) 
     if not fitted:
         return Verdict("unchecked", "Nothing was tried: no candidate changes this model.")
     blind = [trial.change for trial in fitted if not trial.could_tell(LEAST_GAIN)]
-    told = held_out >= FEWEST_PAIRED and not blind
+    tells = held_out >= FEWEST_PAIRED and not blind
     where = f"{len(chosen_on.observations):,} {chosen_on.unit}"
     reason = f"None of {len(fitted)} candidates is better than the model as it is on {where}."
-    sentence = f"{_answer(held_out, chosen_on.unit, told=told)}. {reason}"
+    sentence = f"{_answer(held_out, chosen_on.unit, tells=tells)}. {reason}"
     if blind:
         sentence += _reach(max(blind, key=Difference.smallest_gain))
-    return Verdict("ok" if told else "unchecked", sentence)
+    return Verdict("ok" if tells else "unchecked", sentence)
 
 
 def _reach(difference: Difference) -> str:
@@ -230,8 +230,8 @@ def _interval(evaluation: Evaluation) -> str:
     return str(evaluation.interval() or f"({evaluation.why_no_interval()})")
 
 
-def _answer(held_out: int, unit: str, *, told: bool) -> str:
-    if told:
+def _answer(held_out: int, unit: str, *, tells: bool) -> str:
+    if tells:
         return "Nothing to repair"
     if held_out >= FEWEST_PAIRED:
         return "No repair is proven to help, and none is ruled out"
@@ -335,14 +335,14 @@ def tune(
     task = _limited(_as_task(texts, queries, limit, seed), limit, seed)
     choosing, reporting = halve(task, seed=seed)
     encoder = plain_encoder(model, **options)
-    told = as_progress(progress)
-    search = Search(encoder, choosing, told)
+    shown = as_progress(progress)
+    search = Search(encoder, choosing, shown)
     search.try_clouds(tried_poolings, _prepared(tried_repairs, encoder, search, named=repairs), reranked=reranked)
     search.try_readings(_prepared(tried_readings, encoder, search, named=readings))
     search.try_temperatures(rules)
     search.try_combinations()
     selected = search.best()
-    before, after = _report(encoder, reporting, selected, declared=search.bench.pooling, progress=told)
+    before, after = _report(encoder, reporting, selected, declared=search.bench.pooling, progress=shown)
     difference = None if after is None else compare_scores(before, after)
     decision = decide(search.trials, selected, difference, chosen_on=search.bench.before, reported_on=before)
     repair = None

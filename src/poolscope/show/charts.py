@@ -248,18 +248,27 @@ def panel(*traces: Any, title: str, across: str, along: str, height: int = 420, 
     return figure
 
 
+def grid(titles: Sequence[str], columns: int, **looks: Any) -> tuple[Any, list[dict[str, int]], tuple[int, int]]:
+    """A figure of empty panels in reading order, the place of each, and how many stand side by side and below.
+
+    `looks` are further settings of plotly's `make_subplots`.
+    """
+    across = min(columns, len(titles))
+    down = -(-len(titles) // across)
+    figure = require("plotly.subplots", "report").make_subplots(
+        rows=down,
+        cols=across,
+        subplot_titles=list(titles),
+        **{"horizontal_spacing": 0.24 / across, "vertical_spacing": 0.36 / (down + 1), **looks},
+    )
+    places = [{"row": number // across + 1, "col": number % across + 1} for number in range(across * down)]
+    return figure, places, (across, down)
+
+
 def sheet(*figures: Any, title: str, columns: int = 2) -> Any:
     """Several figures of one panel each on one sheet, each with its title and its axes; legends are left out."""
-    rows = -(-len(figures) // columns)
-    joined = require("plotly.subplots", "report").make_subplots(
-        rows,
-        columns,
-        subplot_titles=[figure.layout.title.text for figure in figures],
-        horizontal_spacing=0.12,
-        vertical_spacing=0.36 / (rows + 1),
-    )
-    for number, figure in enumerate(figures):
-        place = {"row": number // columns + 1, "col": number % columns + 1}
+    joined, places, (across, down) = grid([figure.layout.title.text for figure in figures], columns)
+    for figure, place in zip(figures, places, strict=False):
         for trace in figure.data:
             joined.add_trace(trace.update(showlegend=False), **place)
         for shape in figure.layout.shapes:  # lines across the panel
@@ -267,7 +276,7 @@ def sheet(*figures: Any, title: str, columns: int = 2) -> Any:
         for update, axis in ((joined.update_xaxes, figure.layout.xaxis), (joined.update_yaxes, figure.layout.yaxis)):
             named = {"title_text": axis.title.text, "type": axis.type, "range": axis.range}
             update(**named, tickformat=axis.tickformat, **place)
-    return style(joined, title=title, width=520 * columns, height=400 * rows + 90)
+    return style(joined, title=title, width=520 * across, height=400 * down + 90)
 
 
 def curve(

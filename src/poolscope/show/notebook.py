@@ -33,8 +33,8 @@ def word(value: Any) -> str:
 def opening(name: str, sentences: Sequence[str], numbers: Sequence[tuple[str, str]]) -> str:
     """The name of a result, what is seen in words, and the numbers below."""
     words = "".join(f"<br>{escape(sentence)}" for sentence in sentences)
-    told = " · ".join(escape(f"{name} {number}") for name, number in numbers)
-    return f'<p style="margin:4px 0"><b>{escape(name)}</b>{words}</p><p style="{_QUIET}">{told}</p>'
+    numbers_line = " · ".join(escape(f"{name} {number}") for name, number in numbers)
+    return f'<p style="margin:4px 0"><b>{escape(name)}</b>{words}</p><p style="{_QUIET}">{numbers_line}</p>'
 
 
 def note(text: str) -> str:

@@ -191,16 +191,16 @@ def _spent() -> Iterator[None]:
     yield
     from poolscope.numbers.bures.native import route
 
-    said = [f"{time.perf_counter() - began:.1f} s", f"distances of token clouds: {route()}"]
+    spent = [f"{time.perf_counter() - began:.1f} s", f"distances of token clouds: {route()}"]
     try:
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        said.insert(1, f"at most {peak / 2**20:,.0f} MiB of memory")
+        spent.insert(1, f"at most {peak / 2**20:,.0f} MiB of memory")
     except ImportError:  # Windows has no such record
         pass
-    typer.echo(" · ".join(said), err=True)
+    typer.echo(" · ".join(spent), err=True)
 
 
 # -- tables: what does not fit is left out whole, and named, instead of cut inside a number ---------------------------

@@ -198,16 +198,6 @@ def boilerplate(texts: Sequence[str]) -> Boilerplate:
     return Boilerplate(*head, *tail)
 
 
-def without_boilerplate(texts: Sequence[str]) -> list[str]:
-    """The texts without the words that at least half of them begin or end with.
-
-    >>> without_boilerplate(["Acme manual of pumps: oil", "Acme manual of pumps: how to weld", "Valves"])
-    ['oil', 'how to weld', 'Valves']
-    """
-    shared = boilerplate(texts)
-    return [shared.parted(text)[1] for text in texts]
-
-
 def plain_text(text: str) -> str:
     """A text in lower case with single blanks; two texts with equal results count as the same."""
     return " ".join(text.casefold().split())

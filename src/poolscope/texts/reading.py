@@ -399,8 +399,8 @@ def read_pairs(
         pairs = summary_body_pairs() if source == BUILTIN else heading_pairs()
         return pairs if limit is None else pairs.sample(limit, seed)
     table = open_table(source, encoding=encoding)
-    table.require(query_column, "--query-column")
-    table.require(document_column, "--document-column")
+    table.require(query_column, "--query-column", default="query")
+    table.require(document_column, "--document-column", default="document")
     table.require(label_column, "--label-column")
     columns = [query_column, document_column, *([] if label_column is None else [label_column])]
     if len(set(columns)) != len(columns):

@@ -48,12 +48,16 @@ class Table:
     kinds: Mapping[str, Kind]
     rows: Callable[[Sequence[str]], Iterator[tuple[Any, ...]]]
 
-    def require(self, column: str | None, option: str) -> None:
-        """Raise an error that lists the columns unless this one, if one was named, is there."""
+    def require(self, column: str | None, option: str, default: str = "") -> None:
+        """Raise an error that lists the columns unless this one, if one was named, is there.
+
+        Not every command that reads a table with a `default` column has an option that names another.
+        """
         if column is not None and column not in self.kinds:
+            remedy = f"Rename one to '{column}'." if column == default else f"Name one with {option} NAME."
             raise InputError(
                 f"{self.name}: there is no column '{column}'; the columns are {self.listing()}. "
-                f"Name one with {option} NAME.{did_you_mean(column, self.kinds)}"
+                f"{remedy}{did_you_mean(column, self.kinds)}"
             )
 
     def require_columns(self) -> None:

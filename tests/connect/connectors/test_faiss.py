@@ -132,7 +132,7 @@ def test_ivf_with_ids_of_its_own(tmp_path, kind):
     np.testing.assert_allclose([rows[k] for k in own[5:]], VECTORS[5:], atol=0.1 if "SQ" in kind else 1e-6)
     assert held.search.find(VECTORS[7:8], 1, 4) == [[str(own[7])]]
     (tmp_path / "t.txt").write_text("\n".join(TEXTS[5:]), encoding="utf-8")
-    with pytest.raises(InputError, match="texts without ids"):
+    with pytest.raises(InputError, match="ids"):
         read_index(f"faiss:{tmp_path / 'i.faiss'}?texts={tmp_path / 't.txt'}")
 
 

@@ -104,7 +104,7 @@ def test_a_view_and_rows_without_a_text(address):
 
 
 def test_rows_that_cannot_be_made_and_a_connection_that_is_cut(address):
-    with pytest.raises(ConnectionFailedError, match=r"DivisionByZero.*Check its rows"):
+    with pytest.raises(ConnectionFailedError, match=r"DivisionByZero"):
         read_index(with_table(address, "wrong"))
     connector = postgres.open_postgres(with_table(address, "chunks"), Fields())
     batches = connector.batches(5)

@@ -69,7 +69,7 @@ def test_a_link_in_a_folder_of_chroma_is_refused(chroma, tmp_path):
     outside.write_bytes(inside.read_bytes())
     inside.unlink()
     inside.symlink_to(outside)
-    assert "data_level0.bin is a" in refusal(f"chroma:{chroma}/docs")
+    assert "data_level0.bin" in refusal(f"chroma:{chroma}/docs")
 
 
 def test_neither_an_embedding_function_nor_a_pickle_of_a_collection_is_run(chroma, tmp_path):

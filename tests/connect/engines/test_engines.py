@@ -15,9 +15,9 @@ from poolscope.connect.engines.work import encode_with, measure_with, over_texts
 from poolscope.encoders import as_encoder
 from poolscope.engines import in_order
 from poolscope.errors import InputError, ModelError, PoolscopeError
+from poolscope.lab.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.lab.tokens.on_engines import tokens_of_texts, tokens_with
 from poolscope.metrics.base import METRICS
-from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
 from poolscope.numbers.bures.pairs import available_cores
 from poolscope.stores.store import Store
 from poolscope.stores.writer import begin_store, describe, encode_to_store

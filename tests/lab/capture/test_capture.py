@@ -290,7 +290,7 @@ def test_a_kernel_that_hides_the_weights_is_named():
     AttentionInterface.register("secret", secret)
     AttentionMaskInterface.register("secret", eager_mask)
     model.set_attn_implementation("secret")
-    with pytest.raises(ModelError, match=r"attention weights A.*'secret'.*attn_implementation='sdpa'"):
+    with pytest.raises(ModelError, match=r"A.*'secret'.*attn_implementation='sdpa'"):
         OpenModel((model, tokenizer))
 
 
@@ -298,12 +298,12 @@ def test_a_wrong_value_projection_is_refused():
     """The pieces are checked with numbers: a hook that changes the values between the two projections is noticed."""
     model, tokenizer = zoo.family("BERT")
     handle = model.encoder.layer[1].attention.self.value.register_forward_hook(lambda m, a, output: output * 1.1)
-    with pytest.raises(ModelError, match="value projection W_V"):
+    with pytest.raises(ModelError, match="W_V"):
         OpenModel((model, tokenizer))
     handle.remove()
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[1].attention.self.value.register_forward_hook(lambda m, a, output: output * 1.1)
-    with pytest.raises(ModelError, match="branch of layer 2"):
+    with pytest.raises(ModelError, match="layer 2"):
         list(opened.run(TEXTS, Blind))
 
 
@@ -311,7 +311,7 @@ def test_a_changed_residual_is_refused():
     model, tokenizer = zoo.family("BERT")
     opened = OpenModel((model, tokenizer))
     model.encoder.layer[0].attention.output.LayerNorm.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
-    with pytest.raises(ModelError, match="sum of layer 1"):
+    with pytest.raises(ModelError, match="layer 1"):
         list(opened.run(TEXTS, Blind))
 
 

@@ -10,7 +10,7 @@ from poolscope.clouds import TokenClouds
 from poolscope.errors import InputError
 from poolscope.lab.tokens import result as charts_tokens
 from poolscope.lab.tokens.measure import token_statistics
-from poolscope.lab.tokens.result import norm_variance_figure, shares_figure, tokens_figure, variation_figure
+from poolscope.lab.tokens.result import tokens_figure
 
 pytest.importorskip("plotly")
 
@@ -30,8 +30,8 @@ def titles(figure):
 
 
 def test_a_panel_a_layer_with_every_frequent_type_and_the_special_tokens_apart(result):
-    figure = norm_variance_figure(result)
-    assert titles(figure) == ["layer 0 (embeddings)", "layer 1", "layer 2"]
+    figure = tokens_figure(result)
+    assert titles(figure)[:3] == ["layer 0 (embeddings)", "layer 1", "layer 2"]
     points, line, special = figure.data[3:6]
     counted = result.coverage.counted
     np.testing.assert_array_equal(points.x, result[1].types.norms_of_means[:counted])
@@ -43,11 +43,9 @@ def test_a_panel_a_layer_with_every_frequent_type_and_the_special_tokens_apart(r
     assert special.text == ("[CLS]",)
 
 
-def test_chosen_layers_and_two_models(result, other):
-    assert titles(norm_variance_figure(result, layers=[2])) == ["layer 2"]
-    both = titles(norm_variance_figure(result, other))
-    assert both[0] == "words, layer 0 (embeddings)"
-    assert [title for title in both if title][-1] == "words, layer 1"
+def test_the_layers_of_two_models_bear_their_names(result, other):
+    of_layers = [title for title in titles(tokens_figure(result, other)) if title.startswith("words, layer")]
+    assert of_layers == [f"words, layer {name}" for name in ("0 (embeddings)", "1", "2", "0 (embeddings)", "1")]
 
 
 def of_types(count, layers):
@@ -63,17 +61,18 @@ def of_types(count, layers):
 
 
 def test_deep_models_show_some_layers_the_first_and_the_last_among_them():
-    figure = norm_variance_figure(of_types(6, layers=12))
-    assert len(titles(figure)) == 8
-    assert titles(figure)[::7] == ["layer 0 (embeddings)", "layer 11"]
+    figure = tokens_figure(of_types(6, layers=12))
+    of_layers = [title for title in titles(figure) if title.startswith("layer")]
+    assert len(of_layers) == 8
+    assert of_layers[::7] == ["layer 0 (embeddings)", "layer 11"]
     assert "8 of 12 layers" in figure.layout.title.subtitle.text
 
 
 def test_types_that_are_not_drawn_are_counted_below_the_title(result):
-    whole = norm_variance_figure(result)
+    whole = tokens_figure(result)
     assert whole.layout.title.subtitle.text is None
     many = of_types(1100, layers=1)
-    figure = norm_variance_figure(many)
+    figure = tokens_figure(many)
     assert len(figure.data[0].x) == 1000
     assert "1,000 most frequent of 1,100" in figure.layout.title.subtitle.text
     assert figure.layout.legend.y < whole.layout.legend.y
@@ -84,25 +83,25 @@ def test_types_that_are_not_drawn_are_counted_below_the_title(result):
 
 
 def test_shares_add_up_to_one(result):
-    figure = shares_figure(result)
+    figure = tokens_figure(result)
     bars = [trace for trace in figure.data if trace.type == "bar"]
     np.testing.assert_allclose(np.sum([bar.y for bar in bars], axis=0), 1)
     assert list(bars[0].y) == [layer.corpus.shares[0] for layer in result.layers]
-    assert figure.data[3].y == tuple(layer.mean_cosine for layer in result.layers)
-    for trace, name in zip(figure.data, ("mean_share", "within_share", "between_share", "mean_cosine"), strict=True):
+    of_shares = figure.data[3 * len(result.layers) :][:4]
+    assert of_shares[3].y == tuple(layer.mean_cosine for layer in result.layers)
+    for trace, name in zip(of_shares, ("mean_share", "within_share", "between_share", "mean_cosine"), strict=True):
         assert trace.y[1] + trace.error_y.array[1] == pytest.approx(result[1].intervals[name].high)
         assert trace.y[1] - trace.error_y.arrayminus[1] == pytest.approx(result[1].intervals[name].low)
     assert figure.layout.barmode == "stack"
 
 
 def test_curves_carry_their_intervals(result, other):
-    figure = variation_figure(result, other)
-    curve = figure.data[0]
+    curve, *others = tokens_figure(result, other).data[-6:]
     assert list(curve.y) == [layer.variation.value for layer in result.layers]
     interval = result[1].variation.interval
     assert curve.y[1] + curve.error_y.array[1] == pytest.approx(interval.high)
     assert curve.y[1] - curve.error_y.arrayminus[1] == pytest.approx(interval.low)
-    assert len(figure.data) == 6
+    assert all(trace.type == "scatter" for trace in others)
 
 
 def test_all_panels_on_one_sheet(result, other):
@@ -120,4 +119,4 @@ def test_statistics_without_frequent_types_can_be_drawn():
 
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(InputError, match="no results"):
-        shares_figure()
+        tokens_figure()

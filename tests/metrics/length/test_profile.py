@@ -13,7 +13,7 @@ from poolscope import length_profile
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import length_bins, narrow_edges
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
-from poolscope.numbers.cosines import cosine_deviation, effective_rank, grouped_cosines, pair_cosine
+from poolscope.numbers.cosines import effective_rank, grouped_cosines, pair_cosine
 from poolscope.numbers.intervals import (
     Estimate,
     chosen_units,
@@ -42,9 +42,6 @@ def test_cosines_and_all_that_leave_one_out_are_those_of_the_gram_matrix():
         assert found.value == pytest.approx(brute_cosine(own), abs=1e-6)
         without = [brute_cosine(np.delete(own, k, axis=0)) for k in range(len(own))]
         np.testing.assert_allclose(found.without, without, atol=1e-6)
-    gram = unit @ unit.T
-    assert cosine_deviation(unit) == pytest.approx(gram[np.triu_indices(60, 1)].std(), abs=1e-6)
-    assert cosine_deviation(unit[:3]) == pytest.approx(gram[:3, :3][np.triu_indices(3, 1)].std(), abs=1e-6)
 
 
 def test_the_slope_and_all_that_leave_one_out_are_weighted_least_squares():
@@ -254,7 +251,6 @@ def test_an_effect_is_seen():
     strong = length_profile(*with_effect(0, slope=0.06))
     assert strong.slope.value > strong.slope.interval.low > strong.slope.floor_high > 0
     assert strong.slope.floor_low < strong.slope.floor < strong.slope.floor_high
-    assert strong.rise(strong.slope.value) > 1
     first, last = strong.bins[0], strong.bins[-1]
     assert last.cosine.value > last.cosine.floor_high > last.cosine.floor
     assert first.cosine.value < first.cosine.floor_low

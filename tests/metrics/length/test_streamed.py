@@ -39,8 +39,6 @@ def test_sums_over_all_texts_give_what_one_text_at_a_time_gives(corpus, streamed
     exact = length_profile(*corpus, bins=length_bins(corpus[1]).edges)  # sums by widths of 50
     assert streamed.texts == exact.texts
     assert streamed.mean_cosine == pytest.approx(exact.mean_cosine, abs=1e-6)
-    assert streamed.doublings == pytest.approx(exact.doublings, abs=0.05)
-    assert streamed.cosine_deviation == pytest.approx(exact.cosine_deviation, rel=0.05)
     for one, other in zip(exact.bins, streamed.bins, strict=True):
         assert (one.label, one.texts) == (other.label, other.texts)
         assert other.mean_length == pytest.approx(one.mean_length)

@@ -205,7 +205,7 @@ def test_what_cannot_be_kept(library, sentence_transformer):
         pass
 
     sentence_transformer[0].__class__ = Odd
-    with pytest.raises(ModelError, match="module is Odd"):
+    with pytest.raises(ModelError, match="Odd"):
         keep_rule(sentence_transformer, 0.8)
 
 
@@ -218,5 +218,5 @@ def test_a_damaged_rule_is_an_error(tmp_path):
         as_encoder(tmp_path)
     model.config.tempscale = YarnLike(0.1).to_dict() | {"extra": 1}
     model.save_pretrained(tmp_path)
-    with pytest.raises(InputError, match="is no 'yarn'"):
+    with pytest.raises(InputError, match="'yarn'"):
         as_encoder(tmp_path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from poolscope.auditing.cause import Cause, Symptom, Words
-from poolscope.auditing.cures.late import ADAPTIVE, MAXSIM, SECOND_ORDER
+from poolscope.auditing.cures.late import MAXSIM
 from poolscope.auditing.search import Search
 from poolscope.clouds import TokenClouds
 from poolscope.metrics.socm.floor import dealt_pairs
@@ -63,7 +63,7 @@ AVERAGING = Cause(
     title="Averaging",
     page="causes.md#averaging",
     symptom=hidden_differences,
-    cures=(MAXSIM, ADAPTIVE, SECOND_ORDER),
+    cures=(MAXSIM,),
     words=Words(
         present="Of {pairs:count pair} of a relevant text and a wrong one above it, {count:count} differ in ways that "
         "averages hide.",

@@ -8,7 +8,7 @@ from poolscope.auditing.cause import SHOWN, Cause, Symptom, Words
 from poolscope.auditing.search import Search
 from poolscope.connectors import Collection
 from poolscope.numbers.intervals import Estimate
-from poolscope.numbers.items import odd_lengths
+from poolscope.numbers.lengths import odd_lengths
 from poolscope.texts.groups import plain_text
 
 

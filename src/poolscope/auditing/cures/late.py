@@ -15,8 +15,6 @@ from poolscope.encoders.pooling import TextPooling
 from poolscope.numbers import Array, Index
 from poolscope.numbers.maxsim import blend, maxsim_of_candidates
 from poolscope.numbers.ranking import unit_rows
-from poolscope.repairs.adaptive import AdaptivePooling
-from poolscope.repairs.search import gaussian_distances
 
 CHUNK_TOKENS = (128, 64)
 """Sizes of late chunks, in tokens."""
@@ -161,73 +159,8 @@ LATE_CHUNKS = tuple(
 )
 
 
-# -- several vectors where a text needs them, and the spread of the tokens --------------------------------------------
-
-BUDGET = 2.0
-"""Vectors a text on average, that adaptive pooling deals out."""
-SECOND_ORDER_WEIGHT = 0.25
-"""Of the distance of the covariances beside that of the means, which is smaller in most models."""
-
-
-_ADAPTED = 200_000
-"""Tokens of the texts on which adaptive pooling is tried: its cost grows with the square of a text's length."""
-
-
-def _adaptive(search: Search) -> Tried | None:
-    parts = several_vectors(search, ADAPTIVE)
-    if parts is None:
-        return None
-    vectors, counts = parts
-    return Tried(search, lambda rows: best_of_spans(search.query_vectors[rows], vectors, counts))
-
-
-def _has_adaptive(search: Search) -> bool:
-    """Are there tokens whose means are the vectors of this model?"""
-    return search.pooling.name == "mean" and search.tokens is not None and not search.pooling.modules
-
-
 def several_vectors(search: Search, cure: Cure) -> tuple[NDArray[Any], Index] | None:
     """The vectors that a cure stores for all texts, and how many each text has; None where it does not apply."""
     if search.pooling.name != "mean" or search.tokens is None:
         return None
-    if "tokens" in cure.setting:
-        return span_vectors(search.tokens, search.pooling, int(cure.setting["tokens"]))
-    if not _has_adaptive(search):
-        return None
-    several = AdaptivePooling(budget=BUDGET, most=4).transform(search.tokens)
-    return unit_rows(several.vectors, "parts"), several.counts
-
-
-def _second_order(search: Search) -> Tried | None:
-    if search.tokens is None or search.query_tokens is None or not search.pooling.is_mean:
-        return None
-    places = search.first[:, : search.k]
-    pairs = np.stack([np.repeat(np.arange(len(places)), places.shape[1]), places.ravel()], axis=1)
-    near = gaussian_distances(search.query_tokens, search.tokens, pairs, weight=SECOND_ORDER_WEIGHT)
-    table = -np.arange(search.first.shape[1], dtype=float)[None].repeat(len(places), axis=0)
-    order = np.argsort(np.argsort(near.reshape(places.shape), axis=1, kind="stable"), axis=1)
-    table[:, : search.k] = -order
-    return Tried(search, search.reordered(table))
-
-
-ADAPTIVE = Cure(
-    name="adaptive-pooling",
-    label="adaptive pooling",
-    does="Store several vectors for texts whose tokens spread widely, two a text on average.",
-    needs="tokens",
-    tries=_adaptive,
-    cost=lambda search: Cost(vectors=int((BUDGET - 1) * len(search.texts))),
-    step="vectors",
-    setting={"budget": BUDGET},
-    sample=lambda search: search.part(_ADAPTED) if _has_adaptive(search) else search,
-)
-SECOND_ORDER = Cure(
-    name="second-order",
-    label="second-order re-ranking",
-    does="Re-rank the top results of every query by means and covariances of their tokens.",
-    needs="tokens",
-    tries=_second_order,
-    cost=lambda search: Cost(per_query=search.k),
-    step="reranker",
-    setting={"weight": SECOND_ORDER_WEIGHT},
-)
+    return span_vectors(search.tokens, search.pooling, int(cure.setting["tokens"]))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from poolscope.connect.servers.http import EndpointError, TooLongError
+from poolscope.connect.servers.http import EndpointError, RefusedError, TooLongError
 from poolscope.encoders.base import ModelCard, Progress
 from poolscope.encoders.folders import read_declaration
 from poolscope.encoders.gguf import read_gguf_declaration
@@ -106,8 +106,10 @@ def _empty(source: VectorSource) -> str:
     """What an empty text gives; a server may refuse it, and need not be asked again."""
     try:
         vector = source.once().send([""])
-    except EndpointError as error:
-        return "refused" if "refused" in str(error) else "failed"
+    except RefusedError:
+        return "refused"
+    except EndpointError:
+        return "failed"
     return "a vector" if np.any(vector) else "a vector of zeros"
 
 

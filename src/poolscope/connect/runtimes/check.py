@@ -66,22 +66,22 @@ class RuntimeCheck(Result):
         values: dict[str, Any] = {"own": match.own.mean, "texts": match.texts, "least": match.own.least}
         if self.level == "ok":
             return (fill(_SAME, values),)
-        said = []
+        sentences = []
         if match.order is not None:
-            said.append(fill(_ORDER, {"order": "shuffled" if match.by_row is None else match.by_row.order}))
+            sentences.append(fill(_ORDER, {"order": "shuffled" if match.by_row is None else match.by_row.order}))
         elif cause is not None:
-            said += [fill(_EXPLAINED, {"cause": cause.name, "cosine": cause.mean}), fill(_DECLARED, values)]
+            sentences += [fill(_EXPLAINED, {"cause": cause.name, "cosine": cause.mean}), fill(_DECLARED, values)]
         elif 0 < len(match.differ) < match.texts:
-            said.append(fill(_SOME, {"count": len(match.differ), "texts": match.texts}))
+            sentences.append(fill(_SOME, {"count": len(match.differ), "texts": match.texts}))
             if rest is not None and rest.cause is not None:
-                said.append(fill(_EXPLAINED, {"cause": rest.cause.name, "cosine": rest.cause.mean}))
+                sentences.append(fill(_EXPLAINED, {"cause": rest.cause.name, "cosine": rest.cause.mean}))
         else:
-            said.append(fill(_UNKNOWN, values))
+            sentences.append(fill(_UNKNOWN, values))
         if match.repeated is not None and match.repeated < match.same:
-            said.append(fill(_UNSTABLE, {"repeated": match.repeated}))
+            sentences.append(fill(_UNSTABLE, {"repeated": match.repeated}))
         if match.batched is not None and match.batched < match.same:
-            said.append(fill(_BATCHED, {"batched": match.batched}))
-        return tuple(said)
+            sentences.append(fill(_BATCHED, {"batched": match.batched}))
+        return tuple(sentences)
 
     def figure(self) -> Any:
         """The cosine under every cause."""

@@ -22,7 +22,7 @@ from poolscope.connect.runtimes.rows import FOREIGN, NEAR, SAME, STALE, RowMatch
 from poolscope.encoders.base import Progress, TokenEncoder
 from poolscope.errors import InputError
 from poolscope.numbers.intervals import Estimate, mean_estimate
-from poolscope.numbers.items import NORMALISED, odd_lengths
+from poolscope.numbers.lengths import NORMALISED, odd_lengths
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import smallest, text_marks
 from poolscope.results import Result, bulk, cells, origin, transient
@@ -182,9 +182,11 @@ class RuntimeMatch(Result):
 
     def in_words(self) -> tuple[str, ...]:
         """How near the vectors are to the model, and what explains them better."""
-        told = f"The vectors have a mean cosine of {self.own.mean:.4f} with those of {self.model} as it declares itself"
+        sentence = (
+            f"The vectors have a mean cosine of {self.own.mean:.4f} with those of {self.model} as it declares itself"
+        )
         best = self.best
-        return (f"{told}." if best is None else f"{told}; {best.name} gives {best.mean:.4f}.",)
+        return (f"{sentence}." if best is None else f"{sentence}; {best.name} gives {best.mean:.4f}.",)
 
     def figure(self) -> Any:
         """The cosine under the first causes, the model as declared before them."""

@@ -82,20 +82,20 @@ class Migration(Result):
             "new": self.dimensions[1],
             "same": self.same,
         }
-        said = [fill(_TEXTS, values), fill(_OTHER if self.same is None else _VECTORS, values)]
+        sentences = [fill(_TEXTS, values), fill(_OTHER if self.same is None else _VECTORS, values)]
         if self.match is not None and self.match.explained:
-            said.append(fill(_EXPLAINED, {"explained": self.match.explained}))
-        said.append(fill(_NEIGHBOURS, values))
+            sentences.append(fill(_EXPLAINED, {"explained": self.match.explained}))
+        sentences.append(fill(_NEIGHBOURS, values))
         trial = self.answers
         if trial is not None:
             numbers = {"before": trial.before, "after": trial.after, "gain": trial.gain, "queries": trial.queries}
-            said.append(fill(_ANSWERS, {"k": self.k, **numbers}))
+            sentences.append(fill(_ANSWERS, {"k": self.k, **numbers}))
             around = trial.gain.interval
             if around is not None and around.high < 0:
-                said.append(_WORSE)
+                sentences.append(_WORSE)
             elif around is None or around.low <= 0:
-                said += [_CHANCE, shown_sentence(trial.queries, trial.smallest)]
-        return tuple(said)
+                sentences += [_CHANCE, shown_sentence(trial.queries, trial.smallest)]
+        return tuple(sentences)
 
 
 def migrate(

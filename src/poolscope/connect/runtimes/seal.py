@@ -317,8 +317,8 @@ class SealCheck(Result):
             "other model": _MODEL if self.match is not None else _DIMENSION,
             "other rows": _ROWS,
         }
-        said = [] if self.match is None and self.state == "drifted" else [fill(templates[self.state], values)]
-        return (*said, *([fill(_MISSING, values)] if self.missing else []))
+        sentences = [] if self.match is None and self.state == "drifted" else [fill(templates[self.state], values)]
+        return (*sentences, *([fill(_MISSING, values)] if self.missing else []))
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a canary."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.connect.servers.answers import server_vectors
-from poolscope.connect.servers.http import LONGEST_ANSWER, EndpointError, NotServedError, contacted, post
+from poolscope.connect.servers.http import LONGEST_ANSWER, EndpointError, NotServedError, RefusedError, contacted, post
 from poolscope.encoders.base import Progress
 from poolscope.encoders.sources import METHODS, VectorSource, is_embedding_object
 from poolscope.errors import InputError, PoolscopeError, did_you_mean, shorten, whole_number
@@ -370,7 +370,7 @@ class EmbeddingObject:
             raise
         except Exception as error:  # whatever the library behind it raises
             reason = str(error).strip().partition("\n")[0][:160]
-            raise EndpointError(
+            raise RefusedError(
                 f"{self.name}: refused the texts ({type(error).__name__}: {reason}). See to it."
             ) from error
         return checked_vectors(rows, texts, self.name)

@@ -40,11 +40,15 @@ class EndpointError(PoolscopeError):
     """A server that cannot be reached, refuses, or answers what cannot be used."""
 
 
+class RefusedError(EndpointError):
+    """The server is there, and does not take this request."""
+
+
 class NotServedError(EndpointError):
     """The server does not know the path, or the way in which it was asked (404, 405)."""
 
 
-class TooLongError(EndpointError):
+class TooLongError(RefusedError):
     """The server refuses a text because of its length."""
 
 
@@ -204,7 +208,7 @@ def _refused(error: HTTPError, shown: str, key_variable: str) -> Exception:
     """What an HTTP status means, in one line."""
     code, said = error.code, _said(error)
     if code in (401, 403):
-        return EndpointError(
+        return RefusedError(
             f"{shown}: refused ({code}){said}. Put the key into the environment variable {key_variable}, or name "
             f"another one by --key-variable (key_variable)."
         )
@@ -222,7 +226,7 @@ def _refused(error: HTTPError, shown: str, key_variable: str) -> Exception:
         return _PassingError(words, _retry_after(error.headers.get("Retry-After")))
     if 300 <= code < 400:
         return EndpointError(f"{shown}: redirected ({code}), which is not followed with a key. Write the new address.")
-    return EndpointError(f"{shown}: refused the request ({code}){said}. Check the model's name, and the texts' length.")
+    return RefusedError(f"{shown}: refused the request ({code}){said}. Check the model's name, and the texts' length.")
 
 
 def _said(error: HTTPError) -> str:

@@ -7,14 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from poolscope.encoders import Progress
 from poolscope.lab.capture.model import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.numbers import Array
 
 
-def attention_received(
-    model: Any, texts: Sequence[str], *, layer: int = -1, progress: Progress | None = None, **options: Any
-) -> list[Array]:
+def attention_received(model: Any, texts: Sequence[str], *, layer: int = -1, **options: Any) -> list[Array]:
     """The attention that each pooled token receives in a layer, mean over heads and over the tokens that look.
 
     Parameters
@@ -25,8 +22,6 @@ def attention_received(
         Texts; tokens, prompt and truncation are those of `encode`.
     layer
         1 is the first, negative from the end.
-    progress
-        Called after every batch with the number of texts and tokens.
     **options
         The fields of `EncoderOptions`.
 
@@ -38,7 +33,7 @@ def attention_received(
 
     """
     received: dict[int, Array] = {}
-    for done in OpenModel(model, **options).run(texts, _Received, layers=[layer], progress=progress):
+    for done in OpenModel(model, **options).run(texts, _Received, layers=[layer]):
         received.update(done.visitor.received)
     return [received[k] for k in range(len(texts))]
 

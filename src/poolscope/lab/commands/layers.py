@@ -16,7 +16,7 @@ from poolscope.show.screen import Screen, digits, put_json, signed
 if TYPE_CHECKING:
     from poolscope.cli.inputs import Inputs
     from poolscope.encoders import TokenEncoder
-    from poolscope.evaluation.run import BestLayer
+    from poolscope.lab.layers.best_layer import BestLayer
     from poolscope.lab.layers.result import LayersResult, StateSocm
     from poolscope.lab.likelihood import ContextLikelihood
     from poolscope.lab.windows import WindowsResult
@@ -407,8 +407,8 @@ def _print_windows(result: WindowsResult, screen: Screen) -> None:
     for window in (window for window in result.worst if window.ratio == shown):
         words = "" if window.text is None else f": {window.text!r}"
         place = f"tokens {window.start} to {window.stop - 1} of text {window.id}"
-        told = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
-        screen.say(told, "  ", hanging="  ", style="dim")
+        sentence = f"hurt most at {shown}: {window.times:.1f} × the mean spread, {place}{words}"
+        screen.say(sentence, "  ", hanging="  ", style="dim")
 
 
 def _print_likelihood(likely: ContextLikelihood, screen: Screen) -> None:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from poolscope.cli import arguments
 from poolscope.cli.arguments import argument, option, to_figure, to_folder
 from poolscope.errors import InputError
-from poolscope.show.screen import QUIET, Screen, digits, signed, tell
+from poolscope.show.screen import QUIET, Screen, digits, tell, with_ends
 
 if TYPE_CHECKING:
     from poolscope.evaluation import RetrievalTask
-    from poolscope.lab.predict import CostPrediction, Predictor
+    from poolscope.lab.predict import CostPrediction
 
 BUILTIN = ("builtin:manuals", "builtin:docstrings")
 
@@ -89,7 +89,11 @@ def print_result(result: CostPrediction, screen: Screen) -> None:
     screen.print_rows(("quantity", "ρ over corpora", "p", "skill, new corpus", "p"), rows, words=1)
     if screen.shows_details():
         more = (
-            (QUANTITIES[each.name], *_numbers(each.over_points, each.points_p, each.new_family), _slope(each))
+            (
+                QUANTITIES[each.name],
+                *_numbers(each.over_points, each.points_p, each.new_family),
+                "–" if each.slope is None else with_ends(each.slope, "+z.3f"),
+            )
             for each in result.predictors
         )
         screen.print_rows(("quantity", "ρ over points", "p", "skill, new family", "slope"), more, words=1)
@@ -97,9 +101,3 @@ def print_result(result: CostPrediction, screen: Screen) -> None:
 
 def _numbers(*values: float | None) -> list[str]:
     return [digits(value, 2) for value in values]
-
-
-def _slope(each: Predictor) -> str:
-    if each.slope is None:
-        return "–"
-    return f"{signed(each.slope)} [{signed(each.slope_low)}, {signed(each.slope_high)}]"

@@ -78,13 +78,13 @@ def correlate(
 
 
 def _print_study(study: CorrelationStudy, screen: Screen) -> None:
-    """What goes with what, and one table a score; with details the other coefficients and partial correlations."""
+    """Print the correlations, one table a score; with details the other coefficients and partial correlations."""
     screen.print_in_words(study)
     screen.say(f"{len(study.models)} models: {', '.join(study.models)}", style=QUIET)
     for where, names in (("metrics, and no scores", study.only_metrics), ("scores, and no metrics", study.only_scores)):
         if names:
-            told = f"Not compared, with {where}: {', '.join(names)}"
-            screen.say(told, style="yellow")
+            sentence = f"Not compared, with {where}: {', '.join(names)}"
+            screen.say(sentence, style="yellow")
     by_score = {
         score: [row for row in study.correlations if row.score == score]
         for score in dict.fromkeys(row.score for row in study.correlations)

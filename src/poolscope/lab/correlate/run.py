@@ -42,7 +42,7 @@ from poolscope.lab.correlate.study import (
     partial_correlation,
     ranks,
 )
-from poolscope.numbers.items import MIN_ITEMS, ItemBootstrap, is_constant
+from poolscope.lab.items import MIN_ITEMS, ItemBootstrap, is_constant
 from poolscope.results import provenance
 
 Array = NDArray[np.float64]

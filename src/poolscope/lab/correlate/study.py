@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from poolscope.errors import InputError, require
+from poolscope.lab.items import weighted_correlations
 from poolscope.numbers.intervals import Estimate
-from poolscope.numbers.items import weighted_correlations
 from poolscope.results import Result, cells, key, origin
-from poolscope.show.charts import COLOURS, short_name, style
+from poolscope.show.charts import COLOURS, grid, short_name, style
 
 Array = NDArray[np.float64]
 
@@ -159,8 +159,8 @@ class CorrelationStudy(Result):
         scores = len({row.score for row in self.correlations})
         beyond = [row for row in defined if _corrected(row) * scores <= LEVEL]
         if not beyond:
-            told = f"No metric correlates with a score beyond chance over {len(self.models)} models; the strongest:"
-            return (f"{told} {defined[0].sentence()}",)
+            sentence = f"No metric correlates with a score beyond chance over {len(self.models)} models; the strongest:"
+            return (f"{sentence} {defined[0].sentence()}",)
         row = beyond[0]
         way = "higher" if (row.spearman.estimate.value or 0.0) > 0 else "lower"
         return (f"Models with a higher {row.metric} have a {way} {row.score}, beyond chance. {row.sentence()}",)
@@ -178,28 +178,19 @@ class CorrelationStudy(Result):
         rows = [self[pair] for pair in panels] if panels is not None else _strongest(self.correlations)[:MOST_PANELS]
         if not rows:
             raise InputError("no metric has a correlation to draw; name pairs with panels, or add models.")
-        columns = min(len(rows), _COLUMNS)
-        lines = -(-len(rows) // columns)
-        figure = require("plotly.subplots", "report").make_subplots(
-            rows=lines,
-            cols=columns,
-            subplot_titles=[_title(row) for row in rows],
-            horizontal_spacing=0.24 / columns,
-            vertical_spacing=0.36 / lines,
-        )
+        figure, places, (across, down) = grid([_title(row) for row in rows], _COLUMNS)
         shown: set[str] = set()
         several = len(self.families) < len(self.models)  # else a colour would be a model
         looks = {family: k * several for k, family in enumerate(self.families)}
-        for number, row in enumerate(rows):
-            cell = (number // columns + 1, number % columns + 1)
-            _add_points(figure, cell, row, looks, shown)
-            figure.update_xaxes(title_text=row.metric, title_standoff=6, row=cell[0], col=cell[1])
-            figure.update_yaxes(title_text=row.score, row=cell[0], col=cell[1])
+        for row, place in zip(rows, places, strict=False):
+            _add_points(figure, place, row, looks, shown)
+            figure.update_xaxes(title_text=row.metric, title_standoff=6, **place)
+            figure.update_yaxes(title_text=row.score, **place)
         style(
             figure,
             title=f"Metrics against scores over {len(self.models)} models",
-            width=columns * _PANEL[0] + 120,
-            height=lines * _PANEL[1] + 150,
+            width=across * _PANEL[0] + 120,
+            height=down * _PANEL[1] + 150,
         )
         figure.update_layout(margin={"t": 120})
         figure.update_annotations(font={"size": 12})
@@ -246,7 +237,7 @@ def _title(row: MetricScore) -> str:
     return f"ρ = {row.spearman}, p = {row.spearman.p}, n = {len(row.models)}"
 
 
-def _add_points(figure: Any, cell: tuple[int, int], row: MetricScore, looks: dict[str, int], shown: set[str]) -> None:
+def _add_points(figure: Any, place: dict[str, int], row: MetricScore, looks: dict[str, int], shown: set[str]) -> None:
     """One trace a family, so that the legend switches it off; a model that is its own family has no legend entry."""
     go = require("plotly.graph_objects", "report")
     families = np.array(row.families)
@@ -275,7 +266,7 @@ def _add_points(figure: Any, cell: tuple[int, int], row: MetricScore, looks: dic
                 },
                 cliponaxis=False,
             ),
-            *cell,
+            **place,
         )
         shown.add(family)
 

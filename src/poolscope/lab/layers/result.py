@@ -18,7 +18,7 @@ from poolscope.errors import InputError, did_you_mean, require
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import LEVEL, Estimate, chosen_units, mean_estimate
 from poolscope.results import Result, bulk, key, origin, with_provenance
-from poolscope.show.charts import COLOURS, GREY, short_name, style, translucent
+from poolscope.show.charts import COLOURS, GREY, grid, short_name, style, translucent
 from poolscope.texts.groups import groups_of_ids
 
 
@@ -453,22 +453,13 @@ def layers_figure(*results: LayersResult, panels: Sequence[str] = PAPER) -> Any:
     if not results or not panels or (unknown := [name for name in panels if name not in PANELS]):
         received = f"the panels {unknown}" if results and panels else f"{len(results)} results and {len(panels)} panels"
         raise InputError(f"received {received}; needed: at least one result, and panels among {', '.join(PANELS)}.")
-    columns = min(len(panels), 2)
-    rows = -(-len(panels) // columns)
-    subplots = require("plotly.subplots", "report")
     chosen = [PANELS[name] for name in panels]
-    figure = subplots.make_subplots(
-        rows,
-        columns,
-        subplot_titles=[panel.title for panel in chosen],
-        horizontal_spacing=0.11,
-        vertical_spacing=0.34 / (rows + 1),
-    )
+    figure, places, (across, down) = grid([panel.title for panel in chosen], 2)
     for number, panel in enumerate(chosen):
-        _draw(figure, divmod(number, columns), panel, results, legend=number == 0)
+        _draw(figure, places[number], panel, results, legend=number == 0)
     texts = " and ".join(dict.fromkeys(f"{len(result.ids):,}" for result in results))
     title = f"Anatomy of the layers · {texts} texts · bands: 95% intervals"
-    return style(figure, title=title, width=_WIDTH * columns, height=_HEIGHT * rows + 110)
+    return style(figure, title=title, width=_WIDTH * across, height=_HEIGHT * down + 110)
 
 
 def layers_sheet(*results: LayersResult) -> Any:
@@ -477,18 +468,17 @@ def layers_sheet(*results: LayersResult) -> Any:
     return layers_figure(*results, panels=[name for name in PANELS if name != "socm" or measured])
 
 
-def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[LayersResult], *, legend: bool) -> None:
-    row, column = cell[0] + 1, cell[1] + 1
+def _draw(figure: Any, place: dict[str, int], panel: Panel, results: Sequence[LayersResult], *, legend: bool) -> None:
     axis = _vertical(panel, [curve for result in results for curve in panel.curves(result)])
     floor = 10.0 ** axis["range"][0] if panel.log and axis else -np.inf
     colours = [COLOURS[k % len(COLOURS)] for k in range(len(results))]
     for result, name, colour in zip(results, _names(results), colours, strict=True):
         for curve in panel.curves(result):
             for trace in _traces(curve, name, colour, result.states, floor=floor, legend=legend):
-                figure.add_trace(trace, row, column)
+                figure.add_trace(trace, **place)
     if panel.reference is not None:
-        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
-    figure.update_yaxes(title_text=panel.axis, title_standoff=8, row=row, col=column, **axis)
+        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, **place)
+    figure.update_yaxes(title_text=panel.axis, title_standoff=8, **place, **axis)
     longest = max((result.states for result in results), key=len)
     step = -(-len(longest) // 13)
     shown = list(range(0, len(longest), step))
@@ -500,8 +490,7 @@ def _draw(figure: Any, cell: tuple[int, int], panel: Panel, results: Sequence[La
         range=[-0.4, len(longest) - 0.6],
         tickvals=shown,
         ticktext=[longest[k] for k in shown],
-        row=row,
-        col=column,
+        **place,
     )
 
 

@@ -211,8 +211,8 @@ def meaning(material: Material) -> Outcome:
         shares = np.zeros((len(sizes), count))
         np.add.at(shares, (owner, labels), 1)
         shares /= np.array(sizes)[:, None]
-        told = predict_unseen(np.sqrt(shares), task.codes, seed=material.seed).labels
-        right = (told == task.codes).astype(np.float64)
+        predicted = predict_unseen(np.sqrt(shares), task.codes, seed=material.seed).labels
+        right = (predicted == task.codes).astype(np.float64)
         rows.append({"clusters": name, "count": count, "accuracy": share_estimate(right, each="texts")})
     return Outcome(rows)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from poolscope.errors import require
 from poolscope.lab.papers.cell import Row, row_estimate
-from poolscope.show.charts import COLOURS, GREY, error_bars, style
+from poolscope.show.charts import COLOURS, GREY, error_bars, grid, style
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
@@ -46,11 +46,9 @@ def _finish(figure: Any, *, title: str, width: int, names: Sequence[str] = (), h
     return figure
 
 
-def _panels(titles: Sequence[str], *, rows: int = 1, **looks: Any) -> Any:
-    columns = -(-len(titles) // rows)
-    return require("plotly.subplots", "report").make_subplots(
-        rows=rows, cols=columns, subplot_titles=list(titles), horizontal_spacing=0.24 / columns, **looks
-    )
+def _panels(titles: Sequence[str], **looks: Any) -> Any:
+    """Panels side by side."""
+    return grid(titles, len(titles), **looks)[0]
 
 
 def lines(

@@ -16,11 +16,11 @@ from poolscope.errors import InputError
 from poolscope.evaluation import ClassificationTask, SimilarityTask
 from poolscope.lab.capture.model import TextLayer, capture
 from poolscope.lab.capture.norms import POST, norm_layout
+from poolscope.lab.length.mechanism import measure_texts
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row, row_estimate
 from poolscope.lab.papers.common import slope_of, texts_of, units_of
 from poolscope.lab.papers.models import LENGTH_BACKBONES, LENGTH_MODELS
 from poolscope.metrics.length.bins import length_bins
-from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.numbers.intervals import mean_estimate, share_estimate
 from poolscope.numbers.learning import cluster
 from poolscope.numbers.ranking import unit_rows

@@ -12,14 +12,15 @@ from numpy.typing import NDArray
 from poolscope.errors import InputError
 from poolscope.evaluation import ClassificationTask
 from poolscope.lab.capture.model import capture
+from poolscope.lab.length.labels import labels_by_length
+from poolscope.lab.length.mechanism import MeasuredTexts, length_mechanism, measure_texts
+from poolscope.lab.length.probes import repetition_probe
+from poolscope.lab.length.shift import sentences_of
 from poolscope.lab.papers.cell import Cell, Kind, Material, Outcome, Row
 from poolscope.lab.papers.common import tau_of, texts_of, units_of
 from poolscope.lab.papers.quality import spearman
-from poolscope.metrics.length.bins import labels_by_length, length_bins
-from poolscope.metrics.length.mechanism import MeasuredTexts, length_mechanism, measure_texts
-from poolscope.metrics.length.probes import repetition_probe
+from poolscope.metrics.length.bins import length_bins
 from poolscope.metrics.length.profile import length_profile
-from poolscope.metrics.length.shift import sentences_of
 from poolscope.numbers.intervals import mean_estimate, share_estimate
 from poolscope.numbers.learning import logistic_regression
 from poolscope.numbers.ranking import unit_rows
@@ -61,7 +62,7 @@ def _edges(material: Material) -> list[float] | None:
 
 
 def _within(lengths: NDArray[np.int64], edges: Sequence[float]) -> NDArray[np.bool_]:
-    """Which texts a bin of these edges holds; the paper leaves out those that are longer."""
+    """Mark the texts inside a bin; the paper leaves out longer ones."""
     inside = (lengths >= edges[0]) & (lengths < edges[-1])
     if not inside.any():
         raise InputError(

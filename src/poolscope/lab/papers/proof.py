@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.errors import InputError, ModelError
-from poolscope.lab.attention_pass import score_bound, score_variances
 from poolscope.lab.capture.keys import queries_and_keys
 from poolscope.lab.capture.model import capture
 from poolscope.lab.layers.measure import layers
+from poolscope.lab.length.attention import score_bound, score_variances
+from poolscope.lab.length.mechanism import measure_texts
 from poolscope.lab.papers.cell import Kind, Material, Outcome, Row
 from poolscope.lab.papers.common import slope_of, texts_of, units_of
 from poolscope.metrics.length.bins import length_bins
-from poolscope.metrics.length.mechanism import measure_texts
 from poolscope.numbers.intervals import Units, mean_estimate
 from poolscope.numbers.ranking import unit_rows
 
@@ -185,7 +185,7 @@ def _assumptions(material: Material) -> list[Row]:
 
 
 def causal_bounds(n: int, variance: Array) -> tuple[float, Array]:
-    """σₐ of causal attention over n tokens: what even weights give it at least, and what scores of a variance allow.
+    """Bounds of σₐ for causal attention over n tokens: that of even weights, and that of scores of a given variance.
 
     Row i sees i tokens. Even weights 1/i make the first column 1, 1/2, … 1/n, so that σₐ² ≥ Σ 1/i² − (Σ 1/i)²/n, which
     tends to π²/6: causal attention keeps high frequencies however long the text. From above σₐ² ≤ ‖A‖_F², and with

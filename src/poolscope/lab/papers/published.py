@@ -20,7 +20,6 @@ PAPERS = {
     LENGTH: "Zhou et al., ACL 2025, arXiv 2410.24200",
     NORMS: "Yamagiwa and Shimodaira, arXiv 2409.11253",
 }
-_CONTRADICTION, _SPECIFICATION = "contradiction", "specification"
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,6 @@ class Published:
         5e-05
         """
         return 0.5 * 10.0 ** -len(self.value.partition(".")[2])
-
-    @property
-    def contradicted(self) -> bool:
-        """Whether another place of the same paper prints something else."""
-        return _CONTRADICTION in self.note
-
-    @property
-    def from_specification(self) -> bool:
-        """Whether the number was lost in the text that was read."""
-        return _SPECIFICATION in self.note
 
 
 @cache

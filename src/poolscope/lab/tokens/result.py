@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from poolscope.errors import InputError, did_you_mean, require
+from poolscope.lab.items import MIN_ITEMS, Correlation
 from poolscope.lab.tokens.moments import TokenMoments, save_state
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Estimate, Interval
-from poolscope.numbers.items import MIN_ITEMS, Correlation
 from poolscope.numbers.streaming import Decomposition
 from poolscope.results import Result, bulk, cells, column_rows, key, origin, plain, transient, with_provenance
-from poolscope.show.charts import COLOURS, GREY, curve, error_bars, short_name, style
+from poolscope.show.charts import COLOURS, GREY, curve, error_bars, grid, short_name, style
 
 _TABLE = ["layer", "id", "name", "special", "count", "mean_square", "norm_of_mean", "variance"]
 _PAIRS = ("mean_and_variance", "mean_and_frequency", "variance_and_frequency")
@@ -351,37 +351,19 @@ _PANEL = (330, 300)  # width and height of one panel, in pixels
 _MOST_POINTS = 1000  # of a panel: a page with more gets slow; the note of the sheet says how many are left out
 
 
-def norm_variance_figure(*results: TokenStatistics, layers: Sequence[int] | None = None) -> Any:
-    """M against V of the groups, one panel a layer, coloured by the number of tokens; special tokens as crosses.
-
-    Shown are the groups with `min_count` tokens or more, at most the 1,000 most frequent. The dashed line is M + V = Q
-    with Q the mean over all of them, shown or not: the closer the points, the less the norms vary. Of each model at
-    most eight layers are shown (four if there are several models), the first and the last among them. What is left out
-    stands below the title.
-    """
-    return _sheet("M against V", results, _point_panels(results, layers), note=_left_out(results, layers))
-
-
-def shares_figure(*results: TokenStatistics) -> Any:
-    """What the mean squared norm is made of, layer by layer: M/Q, V_W/Q and V_B/Q; the circles are the mean cosine.
-
-    A whisker at the upper end of a part is the interval of the height of that part (over texts), not of its place.
-    """
-    return _sheet("Shares of the mean squared norm", results, _share_panels(results))
-
-
-def variation_figure(*results: TokenStatistics) -> Any:
-    """By layer, with intervals: how much Q varies over the groups, and how M goes with V and with the frequency."""
-    return _sheet("Variation and correlations", results, _curve_panels(results))
-
-
 def tokens_figure(*results: TokenStatistics) -> Any:
-    """All of the above on one sheet."""
-    points = _point_panels(results, None)
+    """M against V, what the mean squared norm is made of, and how Q varies, layer by layer, on one sheet.
+
+    M against V: the groups with `min_count` tokens or more, at most the 1,000 most frequent, special tokens as crosses.
+    The dashed line is M + V = Q with Q the mean over all of them: the closer the points, the less the norms vary. At
+    most eight layers of a model are shown (four if there are several models), and the note says what is left out. A
+    whisker at the upper end of a share is the interval of its height (over texts), not of its place.
+    """
+    points = _point_panels(results)
     points += [("", None)] * (-len(points) % _COLUMNS)  # the next kind of panel begins a new row
     title = "Norm and variance of token embeddings"
     panels = [*points, *_share_panels(results), *_curve_panels(results)]
-    return _sheet(title, results, panels, note=_left_out(results, None))
+    return _sheet(title, results, panels, note=_left_out(results))
 
 
 # -- panels -------------------------------------------------------------------------------------------------------
@@ -390,19 +372,15 @@ def tokens_figure(*results: TokenStatistics) -> Any:
 _Panel = tuple[str, Callable[[Any, Mapping[str, int]], None] | None]
 
 
-def _point_panels(results: Sequence[TokenStatistics], numbers: Sequence[int] | None) -> list[_Panel]:
+def _point_panels(results: Sequence[TokenStatistics]) -> list[_Panel]:
     panels: list[_Panel] = []
     for result in results:
-        for layer in _shown(_layers_named(result, numbers), of_several=len(results) > 1):
+        for layer in _shown(result.layers, of_several=len(results) > 1):
             name = {0: "layer 0 (embeddings)", -1: "last layer"}.get(layer.layer, f"layer {layer.layer}")
             title = name if len(results) == 1 else f"{short_name(result.model)}, {name}"
             panels.append((title, partial(_add_points, result=result, layer=layer)))
         panels += [("", None)] * (-len(panels) % _COLUMNS if result is not results[-1] else 0)
     return panels
-
-
-def _layers_named(result: TokenStatistics, numbers: Sequence[int] | None) -> Sequence[LayerTokens]:
-    return result.layers if numbers is None else tuple(result[number] for number in numbers)
 
 
 def _shown(layers: Sequence[LayerTokens], *, of_several: bool) -> list[LayerTokens]:
@@ -412,13 +390,12 @@ def _shown(layers: Sequence[LayerTokens], *, of_several: bool) -> list[LayerToke
     return [layers[k] for k in places]
 
 
-def _left_out(results: Sequence[TokenStatistics], numbers: Sequence[int] | None) -> str:
+def _left_out(results: Sequence[TokenStatistics]) -> str:
     """What the panels of M against V do not show, in one line; empty where they show everything."""
     parts = []
     for result in results:
-        layers = _layers_named(result, numbers)
-        shown = len(_shown(layers, of_several=len(results) > 1))
-        missing = [f"{shown} of {len(layers)} layers"] if shown < len(layers) else []
+        shown, layers = len(_shown(result.layers, of_several=len(results) > 1)), len(result.layers)
+        missing = [f"{shown} of {layers} layers"] if shown < layers else []
         if result.coverage.counted > _MOST_POINTS:
             missing.append(f"the {_MOST_POINTS:,} most frequent of {result.coverage.counted:,} {result.grouping}s")
         if missing:
@@ -513,17 +490,8 @@ def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Pan
     """The panels in reading order under one title, with a note below it."""
     if not results:
         raise InputError("received no results to draw; pass at least one TokenStatistics.")
-    columns = min(len(panels), _COLUMNS)
-    rows = -(-len(panels) // columns)
-    figure = require("plotly.subplots", "report").make_subplots(
-        rows=rows,
-        cols=columns,
-        subplot_titles=[name for name, _ in panels],
-        horizontal_spacing=0.26 / columns,
-        vertical_spacing=0.34 / rows,
-    )
-    for number in range(rows * columns):
-        place = {"row": number // columns + 1, "col": number % columns + 1}
+    figure, places, (across, down) = grid([name for name, _ in panels], _COLUMNS)
+    for number, place in enumerate(places):
         draw = panels[number][1] if number < len(panels) else None
         if draw is None:
             figure.update_xaxes(visible=False, **place)
@@ -533,7 +501,7 @@ def _sheet(title: str, results: Sequence[TokenStatistics], panels: Sequence[_Pan
     ticks = list(range(8))
     bar = {"title": "tokens", "tickvals": ticks, "ticktext": [f"{10**k:,}" for k in ticks]}
     width, height = _PANEL
-    style(figure, title=_title(title, results), width=columns * width + 170, height=rows * height + 150)
+    style(figure, title=_title(title, results), width=across * width + 170, height=down * height + 150)
     figure.update_layout(
         barmode="stack",
         margin={"r": 110},

@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from poolscope.errors import InputError, whole_number
+from poolscope.lab.items import ItemBootstrap, variation
 from poolscope.lab.tokens.moments import LayerMoments, SampledText, TokenMoments, special_key
 from poolscope.lab.tokens.result import (
     Associations,
@@ -28,7 +29,6 @@ from poolscope.lab.tokens.result import (
 )
 from poolscope.numbers import Array, Index
 from poolscope.numbers.intervals import Interval
-from poolscope.numbers.items import ItemBootstrap, variation
 from poolscope.numbers.streaming import DirectionSum, GroupedMoments, Grouping, measure, row_squares
 from poolscope.results import provenance
 

@@ -7,23 +7,18 @@ a logistic regression on the vectors tells the labels in each bin, and how sure 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from poolscope.errors import InputError, require, shorten, whole_number
 from poolscope.numbers import Index
-from poolscope.numbers.intervals import Estimate, chosen_units, difference_of_means, mean_estimate, share_estimate
-from poolscope.numbers.learning import predict_unseen
-from poolscope.numbers.ranking import unit_rows
+from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result, cells
-from poolscope.show.charts import COLOURS, GREY, error_bars, style
-from poolscope.surface import as_lengths
-from poolscope.texts.records import is_missing
+from poolscope.show.charts import COLOURS, GREY, error_bars, grid, style
 
 # Where fewer than a tenth of the texts have so many tokens, bins of 50 tokens part them too coarsely: quantiles do.
 _LONG, _QUANTILE_BINS = 100, 5
@@ -262,19 +257,10 @@ class LengthPart(Result):
         panels = self.panels()
         if not panels:
             raise InputError("received a result without anything to draw; measure at least one part of it.")
-        columns = min(_COLUMNS, len(panels))
-        rows = -(-len(panels) // columns)
-        figure = require("plotly.subplots", "report").make_subplots(
-            rows,
-            columns,
-            subplot_titles=[_heading(panel) for panel in panels],
-            horizontal_spacing=0.24 / columns,
-            vertical_spacing=0.38 / (rows + 1),
-        )
-        for number, panel in enumerate(panels):
-            row, column = divmod(number, columns)
-            _draw(figure, panel, row + 1, column + 1)
-        width, height = max(_PANEL_WIDTH * columns, 620), _PANEL_HEIGHT * rows + 110
+        figure, places, (across, down) = grid([_heading(panel) for panel in panels], _COLUMNS)
+        for panel, place in zip(panels, places, strict=False):
+            _draw(figure, panel, place)
+        width, height = max(_PANEL_WIDTH * across, 620), _PANEL_HEIGHT * down + 110
         return style(figure, title=self.figure_title(), width=width, height=height)
 
 
@@ -292,14 +278,14 @@ def _colour(series: Series) -> str:
     return COLOURS[series.colour % len(COLOURS)]
 
 
-def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
+def _draw(figure: Any, panel: Panel, place: dict[str, int]) -> None:
     for series in panel.series:
         floor = _floor_trace(series)
         if floor is not None:
-            figure.add_trace(floor, row, column)
-        figure.add_trace(_trace(series), row, column)
+            figure.add_trace(floor, **place)
+        figure.add_trace(_trace(series), **place)
     if panel.reference is not None:
-        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, row=row, col=column)
+        figure.add_hline(panel.reference, line={"color": GREY, "width": 1, "dash": "dash"}, **place)
     places: list[Any] = [x for series in panel.series for x in series.x]
     axis: dict[str, Any] = {"categoryorder": "array", "categoryarray": list(dict.fromkeys(map(str, places)))}
     across = panel.across
@@ -307,10 +293,10 @@ def _draw(figure: Any, panel: Panel, row: int, column: int) -> None:
         places = sorted({float(x) for x in places})
         axis = {"type": "log", "tickvals": places, "ticktext": [f"{place:.0f}" for place in places], "tickangle": 0}
         if panel.limit is not None and places[-1] > panel.limit:
-            figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, row=row, col=column)
+            figure.add_vline(panel.limit, line={"color": GREY, "width": 1, "dash": "dot"}, **place)
             across = f"{across} (dotted: the limit, {panel.limit:g})"
-    figure.update_xaxes(title_text=across, title_standoff=4, row=row, col=column, **axis)
-    figure.update_yaxes(title_text=panel.up, title_standoff=8, row=row, col=column)
+    figure.update_xaxes(title_text=across, title_standoff=4, **place, **axis)
+    figure.update_yaxes(title_text=panel.up, title_standoff=8, **place)
 
 
 def _trace(series: Series) -> Any:
@@ -351,126 +337,4 @@ def _floor_trace(series: Series) -> Any:
         line={"width": 1, "color": "rgba(102, 102, 102, 0.5)"},
         hoverinfo="skip",
         showlegend=False,
-    )
-
-
-# -- labels -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class LabelRow:
-    """One bin: accuracy of the predictions (floor: always the most frequent label), and their entropy in bits."""
-
-    label: str
-    texts: int
-    accuracy: Estimate
-    entropy: Estimate
-
-
-@dataclass(frozen=True, repr=False)
-class LengthLabels(LengthPart):
-    """Accuracy and entropy by length, from predictions of texts that the regression did not see.
-
-    `dropped` texts have no label, or one with fewer texts than folds. `difference` is the accuracy of the longest bin
-    minus that of the shortest. `converged` is False where a fit ran out of iterations.
-    """
-
-    texts: int
-    labels: int
-    dropped: int
-    folds: int
-    accuracy: Estimate
-    bins: tuple[LabelRow, ...]
-    difference: Estimate
-    converged: bool
-    notes: tuple[str, ...]
-
-    def figure_title(self) -> str:
-        return f"{self.labels} labels · {self.texts:,} texts"
-
-    def panels(self) -> list[Panel]:
-        shown = {"accuracy": ("Are labels told?", "accuracy"), "entropy": ("How sure?", "entropy in bits")}
-        return row_panels(self.bins, [row.label for row in self.bins], TOKENS, shown)
-
-    def in_words(self) -> tuple[str, ...]:
-        """How many labels are told, and what length changes."""
-        floor = "" if self.accuracy.floor is None else f" (always the most frequent: {self.accuracy.floor:.0%})"
-        told = f"The labels of {self.accuracy.value_or_raise:.0%} of the texts are told from their vectors{floor}."
-        if self.difference.value is None:
-            return (told,)
-        reach = self.difference.interval
-        ends = "" if reach is None else f" [{reach.low:+.0%}, {reach.high:+.0%}]"
-        return (told, f"From the shortest to the longest texts that changes by {self.difference.value:+.0%}{ends}.")
-
-
-def labels_by_length(
-    vectors: ArrayLike,
-    lengths: ArrayLike,
-    labels: Sequence[str],
-    *,
-    groups: Sequence[Any] | None = None,
-    bins: int | Sequence[float] | None = None,
-    min_texts: int = MIN_TEXTS,
-    seed: int = 0,
-) -> LengthLabels:
-    """Accuracy and entropy of a logistic regression by length bin.
-
-    vectors (N × d), lengths (N), labels (N), groups (N): the document of each, where known. Every text is predicted by
-    a fit on four of five folds, drawn label by label; texts without a label (None, NaN) and labels with fewer texts
-    than folds are left out and counted.
-    """
-    units = unit_rows(vectors, "vectors")
-    counted = as_lengths(lengths, len(units), "lengths")
-    if len(labels) != len(units):
-        raise InputError(f"labels: received {len(labels)} for {len(units)} vectors; one a vector is needed.")
-    missing = np.array([is_missing(label) for label in labels])
-    names, numbers, counts = np.unique(
-        ["" if none else str(label) for label, none in zip(labels, missing, strict=True)],
-        return_inverse=True,
-        return_counts=True,
-    )
-    usable = (counts[numbers] >= FOLDS) & ~missing
-    frequent = len(np.unique(numbers[usable]))
-    if frequent < 2:
-        raise InputError(
-            f"labels: received {len(names)} different ones, of which {frequent} have {FOLDS} texts or more; at "
-            f"least two are needed. Use coarser labels, or more texts."
-        )
-    units, counted, numbers = units[usable], counted[usable], numbers[usable]
-    kinds, numbers = np.unique(numbers, return_inverse=True)  # numbered anew: what was left out has no number
-    # Numbers of size 1, so that the regularisation is the same for every d; two labels share one vector of weights.
-    scaled = units * np.sqrt(units.shape[1])
-    strength = 0.5 if len(kinds) == 2 else 1.0
-    predicted = predict_unseen(scaled, numbers, folds=FOLDS, seed=seed, strength=strength, most_steps=_MOST_ITERATIONS)
-    right = (predicted.labels == numbers).astype(np.float64)
-    units = chosen_units(len(usable), groups).of[usable]
-    entropy = -(predicted.shares * np.log2(np.maximum(predicted.shares, 1e-300))).sum(axis=1)
-    by_bin = length_bins(counted, bins, min_texts=min_texts)
-    first = numbers == np.bincount(numbers).argmax()
-    rows = []
-    for number, label in enumerate(by_bin.labels):
-        member = by_bin.of == number
-        floor = float(first[member].mean())
-        accuracy = share_estimate(right[member], units=units[member], each="texts")
-        accuracy = replace(accuracy, floor=floor, floor_low=floor, floor_high=floor)
-        rows.append(LabelRow(label, int(member.sum()), accuracy, mean_estimate(entropy[member], units[member])))
-    single, shortest, longest = len(by_bin) == 1, by_bin.of == 0, by_bin.of == len(by_bin) - 1
-    sides = [None if groups is None else units[side] for side in (longest, shortest)]
-    notes = [*by_bin.notes()]
-    if rare := int((~usable & ~missing).sum()):
-        notes.append(f"{rare:,} texts have a label with fewer than {FOLDS} texts and were left out.")
-    if missing.any():
-        notes.append(f"{missing.sum():,} texts have no label and were left out.")
-    if not predicted.converged:
-        notes.append(f"A fit did not converge within {_MOST_ITERATIONS:,} iterations.")
-    return LengthLabels(
-        texts=len(units),
-        labels=len(kinds),
-        dropped=int((~usable).sum()),
-        folds=FOLDS,
-        accuracy=share_estimate(right, units=units, each="texts"),
-        bins=tuple(rows),
-        difference=Estimate(None) if single else difference_of_means(right[longest], right[shortest], *sides),
-        converged=predicted.converged,
-        notes=tuple(notes),
     )

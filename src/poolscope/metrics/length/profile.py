@@ -26,7 +26,6 @@ from poolscope.metrics.length.bins import (
 from poolscope.numbers import Array, Index
 from poolscope.numbers.cosines import (
     PairCosine,
-    cosine_deviation,
     effective_rank,
     group_sums,
     grouped_cosines,
@@ -85,9 +84,7 @@ class LengthProfile(LengthPart):
 
     `slope`: change of the mean pairwise cosine per doubling of the length, the least-squares line through the bins
     weighted by their texts, with its interval and as floor the slopes of shuffled lengths (no value where
-    there is a single bin, or all lengths are the same). `doublings` is log₂ of the length of the longest tenth over
-    that of the shortest (quantiles 0.9 and 0.1); `cosine_deviation` the standard deviation of the cosine over all
-    pairs; `assignment` the bin of every text.
+    there is a single bin, or all lengths are the same). `assignment` is the bin of every text.
     """
 
     bins: tuple[BinProfile, ...]
@@ -96,15 +93,11 @@ class LengthProfile(LengthPart):
     unit: str
     notes: tuple[str, ...]
     mean_cosine: float
-    cosine_deviation: float
-    doublings: float
     slope: Estimate
     assignment: Index | None = bulk()
     provenance: Mapping[str, Any] = origin()
 
     field_words: ClassVar[Mapping[str, str]] = {
-        "cosine_deviation": "standard deviation of the cosine",
-        "doublings": "doublings, shortest to longest",
         "slope": "cosine change per doubling",
     }
 
@@ -137,12 +130,6 @@ class LengthProfile(LengthPart):
     def __repr__(self) -> str:
         slope = "no slope" if self.slope.value is None else f"slope {self.slope.value:+z.4f} per doubling"
         return f"LengthProfile({self.texts:,} texts in {len(self.bins)} bins, {slope})"
-
-    def rise(self, slope: float) -> float:
-        """What a slope adds up to from the shortest to the longest tenth of the texts, in standard deviations of the
-        cosine over all pairs; 0 where all pairs have one cosine.
-        """
-        return slope * self.doublings / self.cosine_deviation if self.cosine_deviation > 0 else 0.0
 
 
 def length_profile(
@@ -246,7 +233,6 @@ def profile_in_order(
     places = np.bincount(by_bin.of, logs, len(by_bin)) / np.maximum(sizes, 1)
     slope = bin_slope(measured.cosines, logs, by_bin.of, units)
     chance = line_slopes(measured.shuffled_cosines, places, sizes)
-    low, high = np.quantile(logs, [0.1, 0.9])
     return LengthProfile(
         bins=measured.rows(places, neighbours=min(settings["neighbours"], len(vectors) - 2), random=random),
         texts=len(vectors),
@@ -254,8 +240,6 @@ def profile_in_order(
         unit=unit,
         notes=(*by_bin.notes(), *normalised_note(float(np.ptp(measured.norms)), float(measured.norms.mean()))),
         mean_cosine=pair_cosine(measured.unit).value,
-        cosine_deviation=cosine_deviation(measured.unit),
-        doublings=float(high - low),
         slope=with_floor(slope, chance),
         assignment=by_bin.of,
         provenance=profile_origin(settings),

@@ -32,10 +32,10 @@ from poolscope.metrics.length.profile import (
     profile_origin,
 )
 from poolscope.numbers import Array, Index
-from poolscope.numbers.cosines import cosine_deviation, mean_cosines
+from poolscope.numbers.cosines import mean_cosines
 from poolscope.numbers.intervals import Estimate, chosen_units, left_out_estimate, with_floor
 from poolscope.numbers.ranking import unit_rows
-from poolscope.numbers.streaming import VectorDraw, added, document_marks, histogram_quantile, row_marks
+from poolscope.numbers.streaming import VectorDraw, added, document_marks, row_marks
 
 _WIDTH = 50.0  # all bins of the default are unions of bins of this width
 _GROUPS = 50  # of texts, by their marks: left out in turn
@@ -182,7 +182,6 @@ def profile_finish(
     measured = drawn.rows(table.places, neighbours=min(neighbours, len(sums.draw) - 2), random=random)
     cosines, norms = table.chance(drawn, shuffles, random)
     rows = tuple(_row(row, table, number, cosines, norms) for number, row in enumerate(measured))
-    low, high = (np.log2(max(histogram_quantile(sums.lengths, share), 1)) for share in (0.1, 0.9))
     return LengthProfile(
         bins=rows,
         texts=sums.texts,
@@ -190,8 +189,6 @@ def profile_finish(
         unit=unit,
         notes=(*sums.notes, *bins.notes(), *_notes(sums)),
         mean_cosine=table.mean_cosine,
-        cosine_deviation=cosine_deviation(drawn.unit),
-        doublings=float(high - low),
         slope=with_floor(table.slope(), line_slopes(cosines, table.places, table.sizes)),
         provenance=profile_origin({**settings, "drawn": len(sums.draw)}),
     )

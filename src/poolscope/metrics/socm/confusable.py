@@ -44,7 +44,7 @@ class ConfusedPair:
     """Two texts that a search may confuse, and where their clouds differ: the tokens of each that add most to d_Σ.
 
     `differs_i` and `differs_j` name these tokens, by their place in the text where their names are not known, each with
-    its share of what all tokens of both texts add.
+    its share of what all tokens of both texts add. The floor of `d_sigma` is what dealing the same tokens gives.
     """
 
     i: int
@@ -52,10 +52,7 @@ class ConfusedPair:
     id_i: str
     id_j: str
     cosine: float
-    d_sigma: float
-    d_sigma_floor: float
-    d_sigma_low: float
-    d_sigma_high: float
+    d_sigma: Estimate
     p: float
     d_sigma_bounded: float
     socm: float
@@ -195,10 +192,12 @@ class Confusion(Result):
             id_i=clouds.ids[i],
             id_j=clouds.ids[j],
             cosine=float(self.cosine[row]),
-            d_sigma=float(self.columns.covariance_distance[row]),
-            d_sigma_floor=float(self.dealt.floor[row]),
-            d_sigma_low=float(self.dealt.low[row]),
-            d_sigma_high=float(self.dealt.high[row]),
+            d_sigma=Estimate(
+                float(self.columns.covariance_distance[row]),
+                floor=float(self.dealt.floor[row]),
+                floor_low=float(self.dealt.low[row]),
+                floor_high=float(self.dealt.high[row]),
+            ),
             p=float(self.dealt.p[row]),
             d_sigma_bounded=float(self.bounded[row]),
             socm=float(self.columns.socm[row]),

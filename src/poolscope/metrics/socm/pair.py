@@ -148,15 +148,6 @@ def pair_distances(
     return float((u - v) @ (u - v)) / 4, max(trace_sum - 2 * nuclear_norm(F, G), 0.0), trace_sum
 
 
-def trace_scores(mean_distance: Array, covariance_distance: Array, trace_sum: Array) -> Array:
-    """SOCM on the scale "trace" of pairs whose d_μ and d_Σ (scale "paper") and sums of traces are known.
-
-    >>> trace_scores(np.array([0.0]), np.array([0.25]), np.array([5.0])).tolist()
-    [0.2]
-    """
-    return SocmFormula(scale="trace").score(mean_distance, over_trace(covariance_distance, trace_sum))
-
-
 def over_trace(covariance_distance: Array, trace_sum: Array) -> Array:
     """d_Σ on the scale "trace", in [0, 1], from that on the scale "paper"; 0 for two clouds without spread."""
     return SocmFormula(scale="trace").covariance_distance(4 * covariance_distance, trace_sum)

@@ -117,15 +117,15 @@ def _one_direction(pairs: Index, texts: int) -> Index:
 
 
 def reduced_caches(
-    clouds: TokenClouds, other: TokenClouds | None = None, *, budget: int = TILE_BYTES, published: bool = False
+    clouds: TokenClouds, other: TokenClouds | None = None, *, published: bool = False
 ) -> tuple[ReducedCache, ReducedCache]:
-    """Caches of the left and the right corpus, of so many bytes; one and the same within a single corpus.
+    """Caches of the left and the right corpus; one and the same within a single corpus.
 
     published: for the published trace, which needs orthogonal rows with a direction that all texts share left in them.
     """
     corpora = [clouds] if other is None or other is clouds else [clouds, other]
     direction = None if published else shared_direction(*corpora)
-    caches = [ReducedCache(corpus, budget, direction, orthogonal=published) for corpus in corpora]
+    caches = [ReducedCache(corpus, TILE_BYTES, direction, orthogonal=published) for corpus in corpora]
     return caches[0], caches[-1]
 
 

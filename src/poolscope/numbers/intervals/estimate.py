@@ -15,7 +15,7 @@ LEVEL = 0.95  # of the intervals that need no other
 
 @dataclass(frozen=True)
 class Interval:
-    """A confidence interval: for what, by which method, at which level, and what the independent draws are (`unit`)."""
+    """A confidence interval with its population (`answers`), its method, its level, and the unit of the draws."""
 
     low: float
     high: float
@@ -34,9 +34,9 @@ def signed(value: float) -> str:
     """A change in three decimals with its sign; one significant digit where three decimals would print 0.000.
 
     >>> signed(-0.02), signed(-0.000425), signed(0.0), signed(-1e-17)
-    ('-0.020', '-0.0004', '+0.000', '+0.000')
+    ('−0.020', '−0.0004', '+0.000', '+0.000')
     """
-    return format(value, "+.1g" if 1e-6 <= abs(value) < 0.0005 else "+z.3f")
+    return format(value, "+.1g" if 1e-6 <= abs(value) < 0.0005 else "+z.3f").replace("-", "−")
 
 
 def score_text(value: float | None) -> str:

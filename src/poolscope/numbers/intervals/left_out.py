@@ -21,14 +21,7 @@ def percentile_interval(draws: Array, *, unit: str, level: float = LEVEL) -> Int
     return Interval(float(low), float(high), level, f"the population of {unit}", f"bootstrap over {unit}", unit)
 
 
-def leave_one_out_interval(
-    value: float,
-    without: Array,
-    *,
-    texts: int | None = None,
-    size: int = 1,
-    unit: str = "texts",
-) -> Interval | None:
+def leave_one_out_interval(value: float, without: Array, *, texts: int | None = None, size: int = 1) -> Interval | None:
     """Interval of a statistic from its values without each text in turn, or without groups of `size` of `texts` texts.
 
     Var = (N − s)²/(N s) · variance of the values; for a mean this is the t interval. All groups must have one size.
@@ -43,13 +36,11 @@ def leave_one_out_interval(
         return None
     whole = count if texts is None else texts
     error = (whole - size) * np.sqrt(float(without.var(ddof=1)) / (whole * size))
-    method = f"jackknife over {unit}" if size == 1 else f"jackknife over {count} groups of {size} {unit}"
-    return around(value, error, count - 1, f"the population of {unit}", method, unit=unit)
+    method = "jackknife over texts" if size == 1 else f"jackknife over {count} groups of {size} texts"
+    return around(value, error, count - 1, "the population of texts", method, unit="texts")
 
 
-def left_out_estimate(
-    value: float, without: Array, sizes: Array | None = None, *, unit: str = "texts", method: str = ""
-) -> Estimate:
+def left_out_estimate(value: float, without: Array, sizes: Array | None = None, *, unit: str = "texts") -> Estimate:
     """A statistic with its interval from its values without each unit in turn; units may differ in size.
 
     With θ_j the value without unit j of G, the variance is (G − 1)/G · Σ (θ_j − θ)² (MacKinnon, Nielsen and Webb 2023,
@@ -71,8 +62,8 @@ def left_out_estimate(
     if not np.isfinite(without).all():
         return Estimate(value, no_interval=f"no interval: without some {unit} the number is not defined")
     error = left_out_error(value, without)
-    method = method or f"jackknife over {unit}"
-    return Estimate(value, around(value, error, count - 1, f"the population of {unit}", method, unit=unit))
+    interval = around(value, error, count - 1, f"the population of {unit}", f"jackknife over {unit}", unit=unit)
+    return Estimate(value, interval)
 
 
 def left_out_share(value: float, without: Array, *, unit: str) -> Estimate:

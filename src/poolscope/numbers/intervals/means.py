@@ -115,9 +115,7 @@ def clopper_pearson(share: float, count: float, level: float) -> tuple[float, fl
     return min(low, share), max(high, share)
 
 
-def ratio_estimate(
-    top: Array, bottom: Array, units: ArrayLike | Units | None = None, *, each: str = "queries", level: float = LEVEL
-) -> Estimate:
+def ratio_estimate(top: Array, bottom: Array, units: ArrayLike | Units | None = None) -> Estimate:
     """The ratio of two means over the same units, both estimated, with the interval of Fieller; no value for none.
 
     The interval holds every ratio θ for which the mean of top − θ·bottom is not told from 0. None where the mean below
@@ -128,26 +126,26 @@ def ratio_estimate(
     """
     if not len(top) or not np.mean(bottom):
         return Estimate(None)
-    chosen = chosen_units(len(top), units, each=each)
+    chosen = chosen_units(len(top), units, each="queries")
     value = float(np.mean(top) / np.mean(bottom))
     if why := too_few(len(chosen), chosen.name):
         return Estimate(value, no_interval=why)
     above, below, sizes = chosen.sums(top), chosen.sums(bottom), chosen.sizes
     fit = mean_of_units(above - value * below, sizes)
     if not fit.error > 0:
-        return fit.interval(chosen, level=level)
+        return fit.interval(chosen)
     # Variances and the covariance of both means, by unit.
     shares = sizes / sizes.sum()
     moved = [(part - part.sum() * shares) / np.sqrt(1 - shares) / sizes.sum() for part in (above, below)]
     (tt, tb), (_, bb) = (np.array(moved) @ np.array(moved).T).tolist()
-    square = float(special.stdtrit(fit.freedom, (1 + level) / 2)) ** 2
+    square = float(special.stdtrit(fit.freedom, (1 + LEVEL) / 2)) ** 2
     t, b = float(np.mean(top)), float(np.mean(bottom))
     a, half, c = b * b - square * bb, t * b - square * tb, t * t - square * tt
     if a <= 0:
         return Estimate(value, no_interval=f"no interval: the {chosen.name} do not tell what is divided by from 0")
     reach = float(np.sqrt(max(half * half - a * c, 0.0)))
     ends = (half - reach) / a, (half + reach) / a
-    return Estimate(value, Interval(*ends, level, f"the population of {chosen.name}", "Fieller", chosen.name))
+    return Estimate(value, Interval(*ends, LEVEL, f"the population of {chosen.name}", "Fieller", chosen.name))
 
 
 @dataclass

@@ -62,7 +62,7 @@ def _by_unit(rows: Array, of: Index) -> Array:
 
 
 def regression_slopes(
-    values: Array, covariates: Array, units: ArrayLike | Units | None = None, *, each: str = "texts"
+    values: Array, covariates: Array, units: ArrayLike | Units | None = None
 ) -> tuple[list[Estimate], float]:
     """What one standard deviation of each covariate adds while the others are held fixed, and the share explained.
 
@@ -82,7 +82,7 @@ def regression_slopes(
     sizes = np.linalg.svd(design, compute_uv=False)
     if sizes[-1] < 1e-6 * sizes[0]:
         return [Estimate(None)] * number, 0.0
-    chosen = chosen_units(count, units, each=each)
+    chosen = chosen_units(count, units)
     slopes, variances, freedoms = _least_squares(design, values, chosen.of)
     residuals, deviations = values - design @ slopes, values - values.mean()
     total = float(deviations @ deviations)

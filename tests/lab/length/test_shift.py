@@ -9,7 +9,7 @@ import pytest
 
 from planted import word_vector
 from poolscope.errors import InputError
-from poolscope.metrics.length.shift import SemanticShift, semantic_shift, sentences_of, shift_of
+from poolscope.lab.length.shift import SemanticShift, semantic_shift, sentences_of, shift_of
 from poolscope.numbers.intervals import Estimate, Interval, regression_slopes
 
 

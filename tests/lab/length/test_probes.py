@@ -11,8 +11,8 @@ import pytest
 from length_data import context_free_model, word_model, word_texts
 from poolscope import as_encoder, encode, length_profile, read_texts
 from poolscope.errors import InputError
-from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
-from poolscope.metrics.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe
+from poolscope.lab.length.mechanism import length_mechanism, measure_texts
+from poolscope.lab.length.probes import join_probe, length_nulls, repetition_probe, truncation_probe
 from poolscope.numbers.intervals import Estimate, Interval
 from poolscope.numbers.ranking import unit_rows
 

@@ -11,7 +11,7 @@ import pytest
 from length_data import word_model, word_texts
 from poolscope import as_encoder, read_pairs
 from poolscope.errors import InputError
-from poolscope.metrics.length.report import LengthReport, length_report
+from poolscope.lab.length.report import LengthReport, length_report
 from poolscope.numbers.intervals import Estimate
 from poolscope.results import Result
 from tiny_models import declare, save_model

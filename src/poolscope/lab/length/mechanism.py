@@ -18,7 +18,6 @@ from poolscope.encoders import ModelCard, Progress, TokenEncoder, as_encoder
 from poolscope.encoders.base import check_texts
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.extensions import service
 from poolscope.metrics.length.bins import TOKENS, LengthPart, Panel, Series, row_panels
 from poolscope.metrics.length.profile import LengthProfile, bin_slope
 from poolscope.numbers import Array, Index
@@ -81,7 +80,7 @@ class MeasuredTexts:
         return replace(self, **columns, attention=attention, words=words)
 
     def joined(self, other: MeasuredTexts) -> MeasuredTexts:
-        """Join these texts with those of another pass of the same model."""
+        """Join the texts of two passes of the same model."""
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in _COLUMNS
         }
@@ -103,10 +102,12 @@ def measure_texts(
     `model` is anything `as_encoder` takes. A model whose attention cannot be watched (ONNX, static tables, functions,
     ready clouds) is encoded as usual, and the result says what is missing.
     """
+    from poolscope.lab.length.attention import measure_attention
+
     checked = check_texts(texts)
     encoder = as_encoder(model, **options)
     try:
-        measured: MeasuredTexts = service("attention of every text")(encoder, checked, progress)
+        measured = measure_attention(encoder, checked, progress)
     except ModelError as error:  # an architecture that capture does not know
         measured = _of_clouds(encoder, encoder.encode(checked, progress=progress)[-1])
         return replace(measured, notes=(f"The attention was not measured. {error}", *measured.notes))

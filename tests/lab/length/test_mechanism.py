@@ -11,8 +11,8 @@ import torch
 from length_data import word_model, word_texts
 from poolscope import encode, layers, length_profile
 from poolscope.errors import InputError
-from poolscope.lab.attention_pass import score_bound, score_variances
-from poolscope.metrics.length.mechanism import length_mechanism, measure_texts
+from poolscope.lab.length.attention import score_bound, score_variances
+from poolscope.lab.length.mechanism import length_mechanism, measure_texts
 
 TEXTS = ["w0", *word_texts(60, most=62)]
 

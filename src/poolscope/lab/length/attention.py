@@ -14,7 +14,7 @@ from poolscope.encoders.capabilities import word_table
 from poolscope.encoders.pooling import TextPooling
 from poolscope.lab.capture.model import LayerCapture, OpenModel, TextBatch, weights_to_numpy
 from poolscope.lab.layers.measure import centred_attention, squared_norms
-from poolscope.metrics.length.mechanism import AttentionNumbers, MeasuredTexts
+from poolscope.lab.length.mechanism import AttentionNumbers, MeasuredTexts
 from poolscope.numbers import Array
 from poolscope.numbers.cosines import largest_singular_values
 from poolscope.numbers.moments import cloud_moments

@@ -8,8 +8,8 @@ import pytest
 from length_data import word_texts, word_tokenizer
 from poolscope import as_encoder, encode
 from poolscope.encoders.batching import TokenInputs
-from poolscope.metrics.length.mechanism import measure_texts
-from poolscope.metrics.length.report import length_report
+from poolscope.lab.length.mechanism import measure_texts
+from poolscope.lab.length.report import length_report
 from tiny_models import add_dense, declare, export_onnx, save_model, tiny_model
 
 TEXTS = word_texts(40, most=60)

@@ -145,10 +145,10 @@ class LengthNulls(LengthPart):
             + ("." if last.placed is None else f" (at their own positions {last.placed.value:.3f})."),
         ]
         if self.explained is not None:
-            told, reach = _percent(self.explained), last.excess.interval
-            unsure = told != "100%" and reach is not None and reach.low <= 0 <= reach.high
+            share, reach = _percent(self.explained), last.excess.interval
+            unsure = share != "100%" and reach is not None and reach.low <= 0 <= reach.high
             doubt = " (within chance, all of it)" if unsure else ""
-            words.append(f"Plain averaging of chunks reproduces {told} of the rise{doubt}.")
+            words.append(f"Plain averaging of chunks reproduces {share} of the rise{doubt}.")
         if self.other is not None:
             words.append(
                 f"Averages of {self.other.chunks} chunks of {self.other.tokens // self.other.chunks} tokens, instead "

@@ -14,9 +14,10 @@ from poolscope.encoders.batching import TokenInputs
 from poolscope.encoders.capabilities import can_encode
 from poolscope.encoders.pooling import TextPooling
 from poolscope.errors import InputError, ModelError
-from poolscope.metrics.length.bins import MIN_TEXTS, LengthLabels, LengthPart, Panel, labels_by_length
-from poolscope.metrics.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
-from poolscope.metrics.length.probes import (
+from poolscope.lab.length.labels import LengthLabels, labels_by_length
+from poolscope.lab.length.mechanism import LengthMechanism, MeasuredTexts, length_mechanism, measure_texts
+from poolscope.lab.length.position import PositionProbe, position_probe
+from poolscope.lab.length.probes import (
     LengthNulls,
     LengthProbe,
     join_probe,
@@ -24,9 +25,10 @@ from poolscope.metrics.length.probes import (
     repetition_probe,
     truncation_probe,
 )
+from poolscope.lab.length.shift import SemanticShift, semantic_shift
+from poolscope.metrics.length.bins import MIN_TEXTS, LengthPart, Panel
 from poolscope.metrics.length.profile import LengthProfile, length_profile
-from poolscope.metrics.length.search import LengthRetrieval, PositionProbe, position_probe, retrieval_by_length
-from poolscope.metrics.length.shift import SemanticShift, semantic_shift
+from poolscope.metrics.length.search import LengthRetrieval, retrieval_by_length
 from poolscope.show.charts import short_name
 from poolscope.texts import Pairs
 from poolscope.texts.groups import groups_of_ids
@@ -189,9 +191,9 @@ def length_report(
             "The change of subject was", lambda: _shift(encoder, texts, measured, groups, seed, progress), notes
         )
     if pairs is not None:
-        asking = _query_encoder(model, encoder, options)
-        known = measured if list(pairs.documents.texts) == list(texts) else None
-        parts |= _search(encoder, asking, pairs, known, groups, settings, progress, notes)
+        query_encoder = _query_encoder(model, encoder, options)
+        same = measured if list(pairs.documents.texts) == list(texts) else None
+        parts |= _search(encoder, query_encoder, pairs, same, groups, settings, progress, notes)
     return LengthReport(
         profile=profile,
         model=measured.card.to_dict(),
@@ -260,22 +262,22 @@ def _shift(
 
 def _search(
     encoder: TokenEncoder,
-    asking: TokenEncoder,
+    query_encoder: TokenEncoder,
     pairs: Pairs,
-    known: MeasuredTexts | None,
+    measured: MeasuredTexts | None,
     groups: Sequence[Any] | None,
     settings: Mapping[str, Any],
     progress: Progress | None,
     notes: list[str],
 ) -> dict[str, Any]:
-    """Who wins a search, and from where; `known`: the documents, where they are the texts that were measured, of which
+    """Who wins a search, and from where; `measured`: the documents, where they are the texts of the report, of which
     `groups` are.
     """
     relevant = pairs.index if pairs.labels is None else pairs.index[pairs.labels > 0]
-    queries = measure_texts(asking, pairs.queries.texts, progress=progress)
-    documents = measure_texts(encoder, pairs.documents.texts, progress=progress) if known is None else known
+    queries = measure_texts(query_encoder, pairs.queries.texts, progress=progress)
+    documents = measure_texts(encoder, pairs.documents.texts, progress=progress) if measured is None else measured
     relevant = np.unique(relevant, axis=0)
-    groups = groups_of_ids(pairs.documents.ids) if known is None else groups
+    groups = groups_of_ids(pairs.documents.ids) if measured is None else groups
     retrieval = _attempt(
         "Retrieval by length was",
         lambda: retrieval_by_length(
@@ -292,7 +294,7 @@ def _search(
     position = _attempt(
         "The position of an answer was",
         lambda: position_probe(
-            encoder, pairs, query_encoder=asking, groups=groups, seed=settings["seed"], progress=progress
+            encoder, pairs, query_encoder=query_encoder, groups=groups, seed=settings["seed"], progress=progress
         ),
         notes,
     )

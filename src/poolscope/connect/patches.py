@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
 from poolscope.encoders.base import EncoderOptions, ModelCard, Progress, check_layers
+from poolscope.encoders.door import is_pair
 from poolscope.encoders.folders import Declaration, check_folder_content, digest_model, no_larger_than_weights
 from poolscope.encoders.named import fetch, is_hub_name
 from poolscope.encoders.opening import opening
@@ -136,11 +137,6 @@ class PatchEncoder:
             return self._processor(images=list(items), return_tensors="pt")
         rate = getattr(self._processor, "sampling_rate", None)
         return self._processor(list(items), sampling_rate=rate, return_tensors="pt", return_attention_mask=True)
-
-
-def is_pair(model: Any) -> bool:
-    """Is it a loaded model with its tokenizer or processor?"""
-    return isinstance(model, tuple) and len(model) == 2 and hasattr(model[0], "forward") and callable(model[1])
 
 
 def open_patches(model: Any, kind: str, options: Mapping[str, Any]) -> PatchEncoder:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from poolscope.numbers import items
+from poolscope.lab import items
+from poolscope.lab.items import ItemBootstrap, variation
 from poolscope.numbers.intervals import Estimate
-from poolscope.numbers.items import ItemBootstrap, variation
 
 ITEMS = {"answers": "items", "unit": "items"}
 

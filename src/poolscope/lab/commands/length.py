@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,18 +20,17 @@ if TYPE_CHECKING:
     from poolscope.clouds import TokenClouds
     from poolscope.clouds.vectors import Vectors
     from poolscope.engines import Engine
-    from poolscope.metrics.length.mechanism import LengthMechanism
-    from poolscope.metrics.length.probes import LengthNulls
+    from poolscope.lab.length.mechanism import LengthMechanism
+    from poolscope.lab.length.probes import LengthNulls
+    from poolscope.lab.length.report import LengthReport
+    from poolscope.lab.length.shift import SemanticShift
     from poolscope.metrics.length.profile import LengthProfile
-    from poolscope.metrics.length.report import LengthReport
     from poolscope.metrics.length.search import LengthRetrieval
-    from poolscope.metrics.length.shift import SemanticShift
     from poolscope.stores.store import Store
     from poolscope.texts import Pairs, Queries, Texts
 
 # Pairs for the search that are drawn from the embedded corpus when the user names none.
 DEFAULT_PAIRS = 300
-_RENAME = r"Rename one of them to '\1'."
 
 
 @arguments.encoder_options()
@@ -155,8 +153,8 @@ def _of_clouds(
 ) -> LengthReport:
     """The profile of a store, shard by shard, of any number of texts, or of a file of clouds."""
     from poolscope.cli.inputs import counting_progress, open_store
+    from poolscope.lab.length.report import LengthReport
     from poolscope.metrics.length.bins import narrow_edges
-    from poolscope.metrics.length.report import LengthReport
     from poolscope.stores.store import is_store, open_clouds
 
     if labels:
@@ -210,8 +208,8 @@ def _of_vectors(
     screen: Screen,
 ) -> LengthReport:
     from poolscope.clouds.vectors import WORDS
-    from poolscope.metrics.length.bins import labels_by_length
-    from poolscope.metrics.length.report import LengthReport
+    from poolscope.lab.length.labels import labels_by_length
+    from poolscope.lab.length.report import LengthReport
     from poolscope.texts.groups import groups_of_ids
 
     corpus = None if texts is None else poolscope.read_texts(texts, **reading)
@@ -253,11 +251,7 @@ def _read_pairs(texts: str | None, pairs: str | None, *, seed: int, probes: bool
     if pairs is None and (texts is not None or not probes):
         return None
     limit = DEFAULT_PAIRS if pairs in (None, arguments.TEXTS) else None
-    try:
-        return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
-    except InputError as error:
-        message = re.sub(r"Name one with --(query|document)-column NAME\.", _RENAME, str(error))
-        raise InputError(message) from error
+    return poolscope.read_pairs(pairs or arguments.TEXTS, limit=limit, seed=seed)
 
 
 def _pairs_among(queries: Queries, corpus: Texts) -> Pairs:
@@ -289,7 +283,7 @@ def _of_model(
     inputs: Inputs, corpus: Texts, engine: Engine | None, *, labels: bool, settings: Mapping[str, Any]
 ) -> LengthReport:
     from poolscope.cli.inputs import counting_progress
-    from poolscope.metrics.length.mechanism import MeasuredTexts, measure_texts
+    from poolscope.lab.length.mechanism import MeasuredTexts, measure_texts
 
     if labels and corpus.labels is None:
         raise InputError(f"--labels: {corpus.source} has no labels. Name their column with --label-column.")
