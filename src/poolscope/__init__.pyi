@@ -13,6 +13,7 @@ from poolscope.clouds.vectors import read_vectors as read_vectors
 from poolscope.connect.engines.base import make_engine as make_engine
 from poolscope.connect.engines.work import encode_with as encode_with
 from poolscope.connect.engines.work import measure_with as measure_with
+from poolscope.connect.modalities import modalities as modalities
 from poolscope.connect.runtimes.check import check_runtime as check_runtime
 from poolscope.connect.runtimes.migrate import migrate as migrate
 from poolscope.connect.runtimes.rows import RowMatches as RowMatches
@@ -49,7 +50,6 @@ from poolscope.lab.layers.measure import layers as layers
 from poolscope.lab.layers.result import LayersResult as LayersResult
 from poolscope.lab.length.report import length_report as length_report
 from poolscope.lab.likelihood import context_likelihood as context_likelihood
-from poolscope.lab.modalities import modalities as modalities
 from poolscope.lab.norm_ablation import norm_ablation as norm_ablation
 from poolscope.lab.papers.catalogue import paper as paper
 from poolscope.lab.storage import compare_storage as compare_storage

@@ -1,7 +1,7 @@
 """What the room of connections brings to the tables of the core, as data: stores, causes, commands, services."""
 
 _RUNTIME, _SEAL = "poolscope.connect.commands.runtime", "poolscope.connect.commands.seal"
-_MIGRATE = "poolscope.connect.commands.migrate"
+_MIGRATE, _MODALITIES = "poolscope.connect.commands.migrate", "poolscope.connect.commands.modalities"
 
 # `starts`: an address of such a store begins with one of these.
 CONNECTORS = (
@@ -94,6 +94,7 @@ COMMANDS = (
     ("check", _SEAL, "Is a server or an index still what was sealed?", "Watch"),
     ("migrate", _MIGRATE, "Two stores or servers before a switch: what changes?", "Watch"),
     ("mcp", "poolscope.connect.mcp", "Tools for assistants: audit, explain a miss, cost, check.", "More"),
+    ("modalities", _MODALITIES, "Texts beside images in one model: their gap, and SOCM across it.", "More", "lab"),
     ("mteb", "poolscope.connect.mteb_run", "Scores of models on MTEB(eng, v2), task by task.", "More", "lab"),
 )
 REHEARSALS = (("patches", "poolscope.connect.patches:rehearse_patches"),)

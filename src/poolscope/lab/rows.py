@@ -51,7 +51,6 @@ COMMANDS = (
     ("predict", _PREDICT, "Does SOCM, or any number without queries, predict what pooling costs?", "More", "lab"),
     ("transport", _RESEARCH, "How much of the exact transport distance do mean and covariance see?", "More", "lab"),
     ("intervene", _RESEARCH, "What follows if the token clouds change and every mean is kept?", "More", "lab"),
-    ("modalities", _RESEARCH, "Texts beside images in one model: their gap, and SOCM across it.", "More", "lab"),
     ("paper", _PAPER, "A paper, figure by figure: our numbers beside the printed ones.", "More", "lab"),
 )
 SERVICES = (

@@ -12,8 +12,8 @@ from PIL import Image
 
 from command_line import run
 from poolscope import modalities, socm
+from poolscope.connect.modalities import TextImageModel
 from poolscope.errors import InputError, ModelError
-from poolscope.lab.modalities import TextImageModel
 from tiny_models import SPECIAL, TEXTS, WORDS, tiny_model, tiny_tokenizer
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

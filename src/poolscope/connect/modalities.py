@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from poolscope.clouds import TokenClouds
+from poolscope.connect.patches import PatchEncoder, load_with_processor
 from poolscope.encoders.base import check_texts
-from poolscope.encoders.patches import PatchEncoder, load_with_processor
 from poolscope.errors import InputError, ModelError, require
 from poolscope.metrics.socm.measure import socm
 from poolscope.numbers import Array
