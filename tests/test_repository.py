@@ -407,6 +407,15 @@ def test_subjects_of_commits_are_short(message, said, tmp_path):
     assert (run.returncode, said is None or said in run.stderr) == (0 if said is None else 1, True)
 
 
+def test_every_promise_names_a_test():
+    promised = read(ROOT / "SECURITY.md").partition("\n## What is written")[2].partition("\n## How it is tested")[0]
+    rows = re.findall(r"^\| \*\*.*?\|$", promised, re.MULTILINE)
+    points = re.findall(r"^- .*(?:\n  .*)*", promised, re.MULTILINE)
+    assert len(rows) > 5
+    assert len(points) > 10
+    assert [each[:60] for each in (*rows, *points) if not re.search(r"`(test_\w+|tests/[\w/]+\.py)`", each)] == []
+
+
 def test_every_promise_names_a_test_that_exists():
     named = set(re.findall(r"`(test_\w+)`", read(ROOT / "SECURITY.md")))
     written = {
@@ -414,5 +423,7 @@ def test_every_promise_names_a_test_that_exists():
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in re.findall(r"^def (test_\w+)\(", read(path), re.MULTILINE)
     }
+    files = set(re.findall(r"`(tests/[\w/]+\.py)`", read(ROOT / "SECURITY.md")))
     assert named
     assert named - written == set()
+    assert [file for file in files if not (ROOT / file).is_file()] == []

@@ -63,6 +63,17 @@ def test_a_folder_of_texts_with_a_pipe_or_a_device(tmp_path, kind):
         read_texts(tmp_path)
 
 
+def test_a_folder_of_texts_follows_no_link_and_reads_no_hidden_file(tmp_path):
+    outside, folder = tmp_path / "outside", tmp_path / "texts"
+    for place in (outside, folder / ".hidden", folder / "inside"):
+        place.mkdir(parents=True)
+        (place / "a.jsonl").write_text(f'{{"text": "the words of {place.name}"}}\n')
+        (place / "a.txt").write_text(f"the words of {place.name}\n")
+    (folder / ".a.jsonl").write_text('{"text": "the words of a hidden file"}\n')
+    (folder / "link").symlink_to(outside)
+    assert set(read_texts(folder).texts) == {"the words of inside"}
+
+
 def test_standard_input_and_links_to_files_are_still_read(tmp_path):
     code = "import poolscope as ps; print(len(ps.read_texts('-')))"
     done = subprocess.run([sys.executable, "-c", code], input="one\ntwo\n", capture_output=True, text=True, check=True)

