@@ -95,8 +95,8 @@ class TokenMatches(Result):
         """Both scores, and the token whose match the mean loses most of."""
         best = self.strongest
         return (
-            f"The query tokens find matches of {self.maxsim:.2f} on average (MaxSim). The means agree to "
-            f"{self.cosine:.2f}.",
+            f"The query tokens find matches with a mean cosine of {self.maxsim:.2f} (MaxSim). The two means have a "
+            f"cosine of {self.cosine:.2f}.",
             f"“{shown_token(best.token)}” finds “{shown_token(best.match)}” ({best.similarity:.2f}). Its cosine with "
             f"the mean of the text is {best.to_mean:.2f}.",
         )
