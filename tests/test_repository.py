@@ -77,6 +77,7 @@ def validate(schema, *files):
     [
         ("vendor.github-workflows", WORKFLOWS),
         ("custom.github-workflows-require-timeout", WORKFLOWS),
+        ("vendor.github-actions", [ROOT / "action.yml"]),
         ("vendor.github-issue-forms", FORMS),
         ("vendor.github-issue-config", [ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml"]),
         ("vendor.citation-file-format", [ROOT / "CITATION.cff"]),
@@ -132,9 +133,9 @@ def test_the_hook_that_the_docs_print_runs_and_stops_a_commit(tmp_path, monkeypa
 def test_hooks_are_valid(tmp_path, monkeypatch):
     pytest.importorskip("pre_commit", reason="the hooks are checked by pre-commit")
     monkeypatch.setenv("PRE_COMMIT_HOME", str(tmp_path))
-    command = [sys.executable, "-m", "pre_commit", "validate-config", str(HOOKS)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
+    for kind, file in (("validate-config", HOOKS), ("validate-manifest", ROOT / ".pre-commit-hooks.yaml")):
+        run = subprocess.run([sys.executable, "-m", "pre_commit", kind, str(file)], capture_output=True, text=True)
+        assert run.returncode == 0, run.stdout + run.stderr
 
 
 # -- what is named exists -----------------------------------------------------------------------------------

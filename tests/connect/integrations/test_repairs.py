@@ -99,6 +99,19 @@ def test_repairs_in_a_module_of_poolscope(pooling, folder, model, tmp_path):
     np.testing.assert_array_equal(again.encode(MORE), found.encode(MORE))
 
 
+def test_another_process_encodes_as_this_one_does(folder, model):
+    """A rule of the length and a pooling of poolscope reach the processes of sentence-transformers."""
+    clouds = as_encoder(str(folder)).encode(MORE)[-1]
+    repair = Repair(YarnLike(0.2), SpreadPooling(0.5).fit(clouds))
+    found = repaired_sentence_transformer(model, repair)
+    pool = found.start_multi_process_pool(["cpu"])
+    try:
+        elsewhere = found.encode(MORE, pool=pool, chunk_size=4)
+    finally:
+        found.stop_multi_process_pool(pool)
+    np.testing.assert_allclose(elsewhere, repair.apply(str(folder)).encode(MORE), atol=3e-6)
+
+
 def test_a_rule_of_the_length_is_kept_beside_the_repair(folder, model, tmp_path):
     repair = Repair(YarnLike(0.2), vectors=vector_repair(folder, MeanRemoval()))
     expected = repair.apply(str(folder)).encode(MORE)
