@@ -37,9 +37,9 @@ def test_the_table_shows_the_means_and_both_theorems(folder, texts):
     output = run("layers", "--details", folder, texts)
     result = layers(str(folder), TEXTS)
     for name in ("lambda", "r", "C", "concentration_ratio", "cosine", "sigma_a", "high_frequency"):
-        means = result.means(name)
-        for mean, high in zip(means.mean, means.high, strict=True):
-            assert f"{mean:.3f} ±{high - mean:.3f}" in output
+        for mean in result.means(name).mean:
+            assert f"{mean:.3f}" in output
+    assert result.means("r").no_interval in output  # of five texts
     for state in result.socm:
         around = "" if state.high is None else f" ±{state.high - state.mean:.3f}"
         assert f"{state.mean:.3f}{around}" in output
@@ -55,6 +55,16 @@ def test_the_table_shows_the_means_and_both_theorems(folder, texts):
     for state in result.socm:
         assert (f" {state.state} ({state.above_trace:.0%})" in flat) == (state.above_trace > 0)
     assert "40 of 40 pairs" in output
+
+
+def test_a_wide_screen_shows_intervals_of_enough_texts(folder, tmp_path):
+    lines = [f"{text} {text}" if k else text for text in TEXTS for k in range(3)]
+    (tmp_path / "more.txt").write_text("\n".join(lines))
+    output = run("layers", folder, tmp_path / "more.txt", "--socm-texts", 0)
+    means = layers(str(folder), lines, socm_texts=0).means("r")
+    for mean, low, high in zip(means.mean, means.low, means.high, strict=True):
+        assert f"{mean:.3f} ±{(high - low) / 2:.3f}" in output
+    assert "interval over texts" in output
 
 
 def test_a_narrow_screen_shows_the_means(folder, texts):

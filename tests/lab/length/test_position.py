@@ -41,6 +41,10 @@ def test_a_model_that_drowns_the_end_is_caught():
     place[:, 0] = 1.0 * torch.clamp(torch.arange(128) - 30, min=0)  # from the middle on, positions outshout words
     found = position_probe(as_encoder((model, tokenizer)), pairs, queries=20)
     assert found.places[-1].change.interval.high < 0
+    first, last = (found.places[k].similarity.value for k in (0, -1))
+    assert found.lost.value == pytest.approx((first - last) / (first - found.unrelated), rel=0.02)
+    assert found.lost.interval.method == "Fieller"
+    assert "of its lead" in found.in_words()[1]
     json.dumps(found.to_dict(), allow_nan=False)
 
 

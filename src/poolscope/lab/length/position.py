@@ -14,7 +14,7 @@ from poolscope.encoders.batching import Array, Ids, TokenInputs
 from poolscope.errors import InputError
 from poolscope.metrics.length.bins import LengthPart, Panel, row_panels
 from poolscope.metrics.length.search import over_queries
-from poolscope.numbers.intervals import Estimate, Units, chosen_units, paired_difference, share_estimate
+from poolscope.numbers.intervals import Estimate, Units, chosen_units, paired_difference, ratio_estimate, share_estimate
 from poolscope.numbers.ranking import unit_rows
 from poolscope.numbers.streaming import shuffled_order
 from poolscope.texts import Pairs
@@ -49,7 +49,9 @@ class PositionProbe(LengthPart):
     The rank is among the same documents without any segment, one for every query; those that hold a document that is
     relevant to the query are no foils for it. `among` is the mean number of documents that take part in a
     ranking, the one with the segment included, and `unrelated` the mean cosine of the queries with the others: what
-    a document without an answer scores, and high where all vectors lie in one cone. Intervals are over queries.
+    a document without an answer scores, and high where all vectors lie in one cone. `lost` is the share of its lead
+    over these that the segment loses from the first place to the last: a ratio of two means, both estimated. Intervals
+    are over queries, or over documents where these are known.
     """
 
     queries: int
@@ -59,6 +61,7 @@ class PositionProbe(LengthPart):
     places: tuple[SegmentRow, ...]
     encoded_tokens: int
     unrelated: float = 0.0
+    lost: Estimate = Estimate(None)  # noqa: RUF009 - it is frozen
 
     table_of = "places"
 
@@ -78,9 +81,11 @@ class PositionProbe(LengthPart):
         first, last = self.places[0], self.places[-1]
         cosines = f"{first.similarity.value:.3f} to {last.similarity.value:.3f}"
         ranks = f"{first.rank.value:.1f} to {last.rank.value:.1f} of {self.among:.0f}"
+        lost = f"It loses {self.lost.percent()} of its lead over documents without an answer."
         return (
             f"Moved from the start to the end of {self.tokens} tokens, an answer's cosine with its query goes from "
             f"{cosines}, and its mean rank from {ranks}.",
+            *((lost,) if self.lost.interval is not None else ()),
         )
 
 
@@ -153,7 +158,11 @@ def position_probe(
     cost = len(encoded) * (total + inputs.added) + sum(map(len, questions))
     among = 1 + float(foreign.sum(axis=1).mean())
     unrelated = float(without[foreign].mean()) if foreign.any() else 0.0
-    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost, unrelated)
+    first, last = (np.einsum("ij,ij->i", units, vectors) for vectors in (placed[0], placed[-1]))
+    compared = foreign.any(axis=1)
+    lead = first - np.where(foreign, without, 0.0).sum(axis=1) / np.maximum(foreign.sum(axis=1), 1)
+    lost = ratio_estimate((first - last)[compared], lead[compared], chosen.among(compared))
+    return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost, unrelated, lost)
 
 
 def _sizes(inputs: TokenInputs, segment: int | None, longest: int) -> tuple[int, int]:
