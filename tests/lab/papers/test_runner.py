@@ -268,3 +268,17 @@ def test_other_texts_neither_agree_nor_differ():
 def test_unknown_entries_are_refused(tmp_path):
     with pytest.raises(InputError, match="figure-99"):
         run_paper(paper(), tmp_path / "out", figures=["99"])
+
+
+def test_a_model_that_was_left_out_is_not_said_to_be_out_of_reach():
+    """Of two models that were asked for one is out of reach; the ten others were not asked for."""
+    from poolscope.lab.papers.catalogue import PAPERS
+
+    socm = PAPERS["socm"]
+    entry = next(entry for entry in socm.entries if entry.key == "table-1")
+    reason = "not reachable: fetch google-bert/bert-base-uncased from there to here (BERT)"
+    states = {line["row"]: line["state"] for line in beside(socm, entry, [], [reason])}
+    assert states["BERT"] == reason
+    assert {state for name, state in states.items() if name != "BERT"} == {"not measured"}
+    everywhere = "not reachable: fetch the texts from there to here (wiki)"
+    assert {line["state"] for line in beside(socm, entry, [], [everywhere])} == {everywhere}

@@ -7,6 +7,7 @@ paper are made from these rows alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -199,6 +200,20 @@ def verdict(printed: Published, ours: Estimate) -> str:
     return AGREES if low - printed.half_digit <= number <= high + printed.half_digit else DIFFERS
 
 
+def concerns(reason: str, row: str, models: Iterable[str]) -> bool:
+    """Whether a reason can be that of a printed row: not where it is of one model, and the row of another.
+
+    >>> names = ("E5", "E5 small")
+    >>> concerns("not reachable: it (E5)", "E5 +Flow", names), concerns("not reachable: it (E5)", "E5 small", names)
+    (True, False)
+    >>> concerns("not measured: socm · E5 · wiki: …", "E5 small", names), concerns("… (wiki)", "E5", names)
+    (False, True)
+    """
+    named = [name for name in models if re.search(rf"(\(|· ){re.escape(name)}(\)|:| ·)", reason)]
+    own = row.split(" +")[0]
+    return not named or own in named or own not in models
+
+
 def beside(paper: Paper, entry: Entry, rows: Sequence[Row], reasons: Sequence[str]) -> list[Row]:
     """Every printed number of an entry with ours, its interval and whether they agree; the reason where none is.
 
@@ -206,6 +221,7 @@ def beside(paper: Paper, entry: Entry, rows: Sequence[Row], reasons: Sequence[st
     set beside it too, and neither agrees nor differs.
     """
     measured = {(ours.row, ours.column): ours for ours in entry.compare(rows)}
+    models = {checkpoint.name for checkpoint in paper.models}
     lines = []
     for printed in published(paper.name):
         if printed.table != entry.printed or printed.number is None:
@@ -213,8 +229,7 @@ def beside(paper: Paper, entry: Entry, rows: Sequence[Row], reasons: Sequence[st
         ours = measured.get((printed.row, printed.column))
         line: Row = {"row": printed.row, "column": printed.column, "published": printed.value, "unit": printed.unit}
         if ours is None or ours.estimate.value is None:
-            own = (reason for reason in reasons if f"({printed.row.split(' +')[0]})" in reason)
-            state = next(own, next(iter(reasons), NOT_MEASURED))
+            state = next((reason for reason in reasons if concerns(reason, printed.row, models)), NOT_MEASURED)
             line |= {"ours": None, "low": None, "high": None, "state": state}
         else:
             interval = ours.estimate.interval

@@ -11,7 +11,7 @@ from poolscope.show.charts import COLOURS, GREY, error_bars, grid, style
 
 _MARKS = ("circle", "square", "diamond", "triangle-up", "x", "star")
 _PANEL, _SIDES, _HEIGHT, _LINE = 330, 110, 440, 34
-_LETTER, _KEY, _ROW = 6.5, 50, 20  # of a legend, in pixels
+_LETTER, _KEY, _ROW = 6.5, 50, 28  # of a legend, in pixels
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SCALE = "Blues"  # the darker a cell, the more, as the papers draw it
 _CHANGES = "BrBG"  # of losses and gains: what stays as it was is white

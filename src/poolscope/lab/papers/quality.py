@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def controlled(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
             own = np.array([point[name] for point in found])
             row: Row = {"predictor": f"{name}, accounting for {CONTROLS[trait]}", "rho": Estimate(None), "p": None}
             if np.isfinite(rho := partial_spearman(own, score, values)):  # else the trait leaves nothing to compare
-                drawn = np.array([partial_spearman(own[draw], score[draw], values[draw]) for draw in draws])
+                drawn = _partial(*(spearman_rows(a[draws], b[draws]) for a, b in combinations((own, score, values), 2)))
                 row["rho"] = _estimate(rho, drawn)
                 row["p"] = correlation_p(ranks(own), ranks(score), controls=[ranks(values)]).value
             rows.append(row)
@@ -79,9 +80,13 @@ def partial_spearman(x: NDArray[Any], y: NDArray[Any], given: NDArray[Any]) -> f
     >>> round(partial_spearman(np.array([1, 2, 3, 4]), np.array([1, 3, 2, 4]), np.array([2, 1, 1, 2])), 6)
     0.8
     """
-    xy, xz, yz = spearman(x, y), spearman(x, given), spearman(y, given)
+    return float(_partial(*(np.array(spearman(a, b)) for a, b in combinations((x, y, given), 2))))
+
+
+def _partial(xy: NDArray[Any], xz: NDArray[Any], yz: NDArray[Any]) -> NDArray[Any]:
+    """Partial correlations from plain ones."""
     left = (1 - xz**2) * (1 - yz**2)
-    return (xy - xz * yz) / left**0.5 if left > 1e-12 else float("nan")
+    return np.where(left > 1e-12, xy - xz * yz, np.nan) / np.sqrt(np.where(left > 1e-12, left, 1.0))
 
 
 def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
@@ -93,7 +98,7 @@ def correlations(found: Sequence[Row], predictors: Sequence[str]) -> list[Row]:
     draws = np.random.default_rng(0).integers(0, len(found), size=(_DRAWS, len(found)))
     if len(found) < MIN_ITEMS:  # resamples of so few repeat the same orders
         draws = draws[:0]
-    drawn = {name: np.array([spearman(own[draw], score[draw]) for draw in draws]) for name, own in values.items()}
+    drawn = {name: spearman_rows(own[draws], score[draws]) for name, own in values.items()}
     rho = {name: spearman(own, score) for name, own in values.items()}
     rows: list[Row] = [
         {"predictor": name, "rho": _estimate(rho[name], drawn[name]), "p": permuted(values[name], score)}
@@ -156,6 +161,19 @@ def spearman(x: NDArray[Any], y: NDArray[Any]) -> float:
     if np.ptp(x) == 0 or np.ptp(y) == 0:
         return float("nan")
     return round(float(np.corrcoef(stats.rankdata(x), stats.rankdata(y))[0, 1]), 12)
+
+
+def spearman_rows(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+    """Spearman's ρ of each row of x with that of y; NaN where one of both does not vary.
+
+    >>> spearman_rows(np.array([[1, 2, 3], [1, 1, 1]]), np.array([[2, 1, 0], [1, 2, 3]])).tolist()
+    [-1.0, nan]
+    """
+    ranked = [stats.rankdata(side, axis=1) for side in (x, y)]
+    left, right = (side - side.mean(axis=1, keepdims=True) for side in ranked)
+    length = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
+    products = np.where(length > 0, (left * right).sum(axis=1), np.nan)
+    return np.asarray((products / np.where(length > 0, length, 1.0)).round(12))
 
 
 def _estimate(value: float, draws: NDArray[Any]) -> Estimate:

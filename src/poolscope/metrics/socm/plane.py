@@ -66,8 +66,8 @@ def plane_figure(planes: Mapping[str, Plane], *, title: str) -> Any:
     go = require("plotly.graph_objects", "report")
     across = min(max(len(planes), 1), _COLUMNS)
     down = -(-max(len(planes), 1) // across)
-    panels: list[dict[str, Any]] = [{}] * (2 * across)
-    gap = [None] * (2 * across)  # a gap for the axis titles above and the names below
+    panels: list[Any] = [{}] * (2 * across)
+    gap = [None] * (2 * across)  # room for the axis titles above and the names below
     figure = require("plotly.subplots", "report").make_subplots(
         rows=3 * down - 1,
         cols=2 * across,
