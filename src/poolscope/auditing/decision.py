@@ -25,7 +25,8 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
+_LEFT_OF_PART = "{left:count} of the {queries:count query} that we tried {left:number is} still missed after that."
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _LEFT_OF_PART, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -34,8 +35,9 @@ class Decision(Result):
 
     `kind` is "defect" (`defects` has title and sentence of each), "cure", "nothing" or "untried" (no queries). `step`
     names the cure, `does` says it as an imperative, `command` does it; a defect has them where a cure is at hand.
-    `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest. `left` counts
-    the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown.
+    `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest, on so many
+    `queries`: not all where it was tried on a `part`. `left` counts those that are missed after the step. `smallest` is
+    the smallest gain that this cure would have shown.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Decision(Result):
     command: str = ""
     left: int = 0
     queries: int = 0
+    part: bool = False
     smallest: float | None = None
     self_made: bool = False
     defects: tuple[tuple[str, str], ...] = ()
@@ -69,7 +72,7 @@ class Decision(Result):
         if self.kind == "cure":
             cost = () if self.cost is None else (self.cost.sentence(),)
             own = (_SELF_MADE,) if self.self_made else ()
-            return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
+            return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT_OF_PART if self.part else _LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
         return (_NOTHING, fill(_NEAREST, values), shown_sentence(self.queries, self.smallest))
@@ -100,6 +103,7 @@ def decide_first(
     common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k}
     if best is not None:
         common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}
+        common |= {"queries": best.queries, "part": best.queries < ledger.queries}
     if found:
         named = {"label": "", "gain": None} if not proven or best is None or best.name == cured else {}
         return Decision(kind="defect", defects=found, **{**common, **named}, **repair)
@@ -110,7 +114,7 @@ def decide_first(
         rescued=len(best.rescued),
         broken=len(best.broken),
         cost=costs[best.name],
-        **{**common, "left": missed - len(best.rescued) + len(best.broken)},
+        **{**common, "left": best.queries - best.found_after},
         **_step(cures[best.name], values, command),
     )
 
