@@ -66,8 +66,19 @@ def test_a_part_that_proves_nothing_costs_nothing(search):
     assert found.notes == ("Not tried, as what could be re-encoded has too few queries to prove a gain: a dear cure.",)
 
 
+def test_what_was_tried_on_a_part_is_told_of_that_part(search):
+    found, asked = tried_with(search, 0.5, lambda whole: whole.part(int(whole.lengths.sum() * 0.6)))
+    [trial] = found.trials
+    assert trial.queries == len(asked[1]) < len(search)
+    assert found.notes == (f"Tried on a part of the queries, to save time: a dear cure ({trial.queries} queries).",)
+    assert found.decision.part
+    assert found.decision.left == trial.queries - trial.found_after
+    assert found.decision.in_words()[-1].startswith(f"{found.decision.left} of the {trial.queries} queries that")
+
+
 def test_a_part_of_a_part_is_a_part_of_the_whole(search):
     large = search.part(int(search.lengths.sum() * 0.6))
+    assert 0.5 < large.lengths.sum() / search.lengths.sum() <= 0.6
     small, again = (each.part(int(search.lengths.sum() * 0.2)) for each in (search, large))
     assert set(small.positions) == set(again.positions) < set(large.positions)
     assert len(set(small.text_ids) - set(large.text_ids)) == 0

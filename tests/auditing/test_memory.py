@@ -123,7 +123,7 @@ def test_chunks_that_fit_are_tried_on_as_many_tokens_as_a_trial_may_encode(tmp_p
     monkeypatch.setattr(encoding, "_FEWEST", 0)
     texts = topics(80, words=60)
     search = audit(save_model(tmp_path), texts, queries=asking(texts, every=1), encode=False, max_length=16).search
-    needed, most = encoding._fitting_cost(search).tokens, encoding.budget(search, 1.0)
+    needed, most = encoding._fitting_cost(search).tokens, encoding.budget(search, encoding._CHUNKS)
     assert needed > 2 * most
     some = encoding._sample_to_split(search)
     chunks = encoding._chunks(some, np.arange(len(some.texts)))

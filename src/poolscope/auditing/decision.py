@@ -26,7 +26,12 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
+<<<<<<< HEAD
 DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _DEFECT_TOO, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
+=======
+_LEFT_OF_PART = "{left:count} of the {queries:count query} that we tried {left:number is} still missed after that."
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _LEFT_OF_PART, _SELF_MADE)
+>>>>>>> w-speed
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -35,9 +40,15 @@ class Decision(Result):
 
     `kind` is "defect" (`defects` has title and sentence of each), "cure", "nothing" or "untried" (no queries). `step`
     names the cure, `does` says it as an imperative, `command` does it; a defect has them where a cure is at hand.
+<<<<<<< HEAD
     `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest. `left` counts
     the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown, with so
     many `units` of its interval.
+=======
+    `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest, on so many
+    `queries`: not all where it was tried on a `part`. `left` counts those that are missed after the step. `smallest` is
+    the smallest gain that this cure would have shown.
+>>>>>>> w-speed
     """
 
     kind: str
@@ -51,6 +62,7 @@ class Decision(Result):
     command: str = ""
     left: int = 0
     queries: int = 0
+    part: bool = False
     smallest: float | None = None
     units: int = 0
     unit: str = "queries"
@@ -77,7 +89,7 @@ class Decision(Result):
         if self.kind == "cure":
             cost = () if self.cost is None else (self.cost.sentence(),)
             own = (_SELF_MADE,) if self.self_made else ()
-            return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT, values))
+            return (self.does, fill(_GAIN, values), *cost, *own, fill(_LEFT_OF_PART if self.part else _LEFT, values))
         if self.kind == "untried" or self.smallest is None:
             return ()
         return (
@@ -112,7 +124,12 @@ def decide_first(
         best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.value_or_raise), default=None)
     common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k, "unit": unit}
     if best is not None:
+<<<<<<< HEAD
         common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest, "units": best.units}
+=======
+        common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}
+        common |= {"queries": best.queries, "part": best.queries < ledger.queries}
+>>>>>>> w-speed
     if found:
         named = {"label": "", "gain": None} if not proven or best is None or best.name == cured else {}
         return Decision(kind="defect", defects=found, **{**common, **named}, **repair)
@@ -123,7 +140,7 @@ def decide_first(
         rescued=len(best.rescued),
         broken=len(best.broken),
         cost=costs[best.name],
-        **{**common, "left": missed - len(best.rescued) + len(best.broken)},
+        **{**common, "left": best.queries - best.found_after},
         **_step(cures[best.name], values, command),
     )
 

@@ -273,10 +273,12 @@ class Search:
         cost = np.zeros(len(rows))
         _, first = np.unique(relevant[rows, 1], return_index=True)
         cost[first] = self.lengths[relevant[rows[first], 1]]
-        last = max(int((np.cumsum(cost) <= tokens / 2).sum()) - 1, 0)
+        idle = np.setdiff1d(np.arange(len(self.texts)), relevant[:, 1])
+        # Half of the tokens, or more where few texts are left to fill up the other half.
+        asked = max(tokens / 2, tokens - int(self.lengths[idle].sum()))
+        last = max(int((np.cumsum(cost) <= asked).sum()) - 1, 0)
         chosen = np.flatnonzero(rank <= rank[relevant[rows[last], 0]])
         needed = np.unique(relevant[np.isin(relevant[:, 0], chosen), 1])
-        idle = np.setdiff1d(np.arange(len(self.texts)), relevant[:, 1])
         idle = idle[np.argsort(marks_of([self.texts[k] for k in idle], seed=self.seed), kind="stable")]
         left = tokens - int(self.lengths[needed].sum())
         idle = idle[np.cumsum(self.lengths[idle]) <= max(left, 0)]

@@ -29,6 +29,9 @@ from poolscope.texts.groups import Boilerplate, boilerplate
 
 # Tokens that a cure may encode: a share of the corpus, but neither fewer nor more than these.
 _SHARE, _FEWEST, _MOST = 0.25, 20_000, 100_000
+# Chunks may take more, since most of what they show is lost in small parts. Of 1,000 docstrings 0.4 of the search, with
+# chunks of 0.6 of the tokens, shows their gain as surely as the whole does (z 3.5 and 3.2).
+_CHUNKS = 0.6
 _LOOKED_AT = 20_000  # texts whose beginnings and ends are compared
 
 
@@ -42,7 +45,7 @@ def budget(search: Search, share: float = _SHARE) -> int:
 
 def _sample_to_split(search: Search) -> Search:
     """So much of the search that its chunks are about as many tokens as may be encoded."""
-    needed, most = _fitting_cost(search).tokens, budget(search, 1.0)
+    needed, most = _fitting_cost(search).tokens, budget(search, _CHUNKS)
     return search if needed <= most else search.part(int(search.lengths.sum()) * most // needed)
 
 
