@@ -26,12 +26,8 @@ _GAIN = (
     "{broken:count} lost."
 )
 _LEFT = "{left:count query} {left:number is} still missed after that."
-<<<<<<< HEAD
-DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _DEFECT_TOO, _BESIDES, _GAIN, _LEFT, _SELF_MADE)
-=======
 _LEFT_OF_PART = "{left:count} of the {queries:count query} that we tried {left:number is} still missed after that."
-DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _BESIDES, _GAIN, _LEFT, _LEFT_OF_PART, _SELF_MADE)
->>>>>>> w-speed
+DECISION_WORDS = (_NOTHING, _NEAREST, _DEFECT, _DEFECT_TOO, _BESIDES, _GAIN, _LEFT, _LEFT_OF_PART, _SELF_MADE)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -40,15 +36,9 @@ class Decision(Result):
 
     `kind` is "defect" (`defects` has title and sentence of each), "cure", "nothing" or "untried" (no queries). `step`
     names the cure, `does` says it as an imperative, `command` does it; a defect has them where a cure is at hand.
-<<<<<<< HEAD
-    `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest. `left` counts
-    the queries that are missed after the step. `smallest` is the smallest gain that this cure would have shown, with so
-    many `units` of its interval.
-=======
     `gain` is that of the proven cure named `label`, or where none is proven of the one that came nearest, on so many
     `queries`: not all where it was tried on a `part`. `left` counts those that are missed after the step. `smallest` is
-    the smallest gain that this cure would have shown.
->>>>>>> w-speed
+    the smallest gain that this cure would have shown, with so many `units` of its interval.
     """
 
     kind: str
@@ -124,12 +114,8 @@ def decide_first(
         best = max(trials, key=lambda trial: (trial.gain.interval is not None, trial.gain.value_or_raise), default=None)
     common: dict[str, Any] = {"left": missed, "queries": ledger.queries, "k": rule.k, "unit": unit}
     if best is not None:
-<<<<<<< HEAD
         common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest, "units": best.units}
-=======
-        common |= {"label": cures[best.name].label, "gain": best.gain, "smallest": best.smallest}
         common |= {"queries": best.queries, "part": best.queries < ledger.queries}
->>>>>>> w-speed
     if found:
         named = {"label": "", "gain": None} if not proven or best is None or best.name == cured else {}
         return Decision(kind="defect", defects=found, **{**common, **named}, **repair)
