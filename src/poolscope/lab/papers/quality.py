@@ -13,11 +13,11 @@ from scipy import stats
 from poolscope.errors import InputError
 from poolscope.lab.correlate.model_records import ModelRecords
 from poolscope.lab.correlate.study import correlation_p, ranks
+from poolscope.lab.items import MIN_ITEMS
 from poolscope.lab.papers.cell import Cell, Material, Ours, Outcome, Row, printed_number, row_estimate
 from poolscope.lab.papers.models import SOCM_MODELS
 from poolscope.lab.papers.published import SOCM
 from poolscope.numbers.intervals import LEVEL, Estimate, Interval
-from poolscope.numbers.items import MIN_ITEMS
 from poolscope.results import cells
 
 PREDICTORS = ("socm", "concentration_ratio", "d_mu")
