@@ -337,7 +337,7 @@ def _measure_windows(
     if is_clouds(inputs.model):
         if any(asked.values()) or layer != -1:
             raise InputError(
-                f"{inputs.model} holds ready clouds; --likelihood, --generate, --questions and --layer need a model. "
+                f"{inputs.model} holds ready clouds; --layer, --generate, --questions and --likelihood need a model. "
                 f"Name the model."
             )
         return poolscope.windows(inputs.described().clouds, **settings), dict.fromkeys(asked)
