@@ -31,7 +31,7 @@ def shown(request, tmp_path_factory):
         "audit": [*named, *queries, "--no-files", "--details"],
         "scores": [*named, *queries],
         "hubs": [*named, *queries],
-        "cone": named,
+        "spread": named,
         "corpus": named,
         "length": [*named, *queries, "--no-probes"],
         "evaluate": [*named, *queries],
@@ -59,7 +59,7 @@ def test_every_number_that_a_command_and_the_audit_show_is_one(shown):
     written, _ = shown
     found = written["audit"]
     causes = {finding["cause"]: finding["number"] for finding in found["findings"]}
-    same(causes["shared-direction"], written["cone"]["mean_cosine"])
+    same(causes["shared-direction"], written["spread"]["shared"]["mean_cosine"])
     same(causes["hubs"], written["hubs"]["largest"])
     same(causes["long-texts"], written["length"]["profile"]["slope"])
     same(causes["short-texts"], written["length"]["retrieval"]["shortest"]["ratio"])
