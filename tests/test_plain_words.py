@@ -200,5 +200,5 @@ def named_fields(path):
 
 def test_labels_of_results_are_short():
     labels = [label for path in SOURCES for label in named_fields(path)]
-    assert len(labels) > 50
+    assert len(labels) > 40
     assert [label for label in labels if len(label) > MOST_LABEL] == []

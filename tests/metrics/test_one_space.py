@@ -57,6 +57,7 @@ def test_an_index_of_one_model_raises_no_alarm(topics, cone):
     texts = corpus(topics=topics)
     measured = one_space(model(texts, 1, cone=cone), texts)
     assert not measured.above_floor
+    assert measured.other.interval.high > 1 / measured.texts  # none was seen; one may be among as many others
     assert measured.separation > 2.5
 
 

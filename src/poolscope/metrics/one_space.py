@@ -184,7 +184,9 @@ def one_space(
     fit = max(fits, key=lambda fit: float(fit.probabilities.sum()), default=nothing)
     known = np.isfinite(fit.scores)
     documents = None if groups is None else np.array(checked_groups(groups, len(unit)))[drawn][known]
-    share = share_estimate(fit.probabilities[known], units=documents, each="texts") if fits else Estimate(None)
+    # Probabilities stand for yes or no, of as many texts: near 0 throughout they say no more than as many noes.
+    settings: dict[str, Any] = {"units": documents, "each": "texts", "most": int(known.sum())}
+    share = share_estimate(fit.probabilities[known], **settings) if fits else Estimate(None)
     share = replace(share, floor=_ODD_SHARE + _ODD_TEXTS / len(rows))
     return OneSpace(
         texts=len(rows),

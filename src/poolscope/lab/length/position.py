@@ -159,7 +159,7 @@ def position_probe(
     among = 1 + float(foreign.sum(axis=1).mean())
     unrelated = float(without[foreign].mean()) if foreign.any() else 0.0
     first, last = (np.einsum("ij,ij->i", units, vectors) for vectors in (placed[0], placed[-1]))
-    compared = np.asarray(foreign.any(axis=1))
+    compared = np.flatnonzero(foreign.any(axis=1))
     lead = first - np.where(foreign, without, 0.0).sum(axis=1) / np.maximum(foreign.sum(axis=1), 1)
     lost = ratio_estimate((first - last)[compared], lead[compared], chosen.among(compared))
     return PositionProbe(len(usable), size, total + inputs.added, among, tuple(rows), cost, unrelated, lost)
