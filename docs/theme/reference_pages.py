@@ -36,12 +36,12 @@ STAGES = {
 MORE = {
     "encoders": ["base", "capabilities", "door"],
     "connectors": ["base", "collection"],
-    "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "items", "streaming"],
+    "numbers": ["moments", "intervals", "pooling", "ranking", "cosines", "streaming"],
     "metrics": ["base"],
     "engines": ["poolscope.engines"],
     "auditing": ["cause", "cure"],
     "repairs": ["registry"],
-    "lab": ["poolscope.lab.capture.model"],
+    "lab": ["poolscope.lab.capture.model", "poolscope.lab.items"],
     "connect": [
         f"poolscope.connect.integrations.{module}"
         for module in ("evaluator", "mteb", "regularizer", "sentence_transformers_module", "torchmetrics")
