@@ -10,8 +10,8 @@ import torch
 
 from command_line import run
 from poolscope import as_encoder, context_answers, context_writing
-from poolscope.encoders.decoders import context_tokens, plain_tokens
 from poolscope.errors import InputError, ModelError
+from poolscope.lab.capture.continuation import context_tokens, plain_tokens
 from tiny_models import tiny_model, tiny_tokenizer
 
 TEXT = "the red dog ran fast under the blue tree and the slow cat sat on a mat"

@@ -436,6 +436,13 @@ def test_a_ratio_of_two_estimates_covers_where_the_lead_is_not_known():
     assert nothing.no_interval
 
 
+def test_a_ratio_that_is_the_same_everywhere_keeps_its_value():
+    below = np.arange(1.0, 13)
+    found = ratio_estimate(0.75 * below, below)
+    assert (found.value, found.interval) == (0.75, None)
+    assert found.no_interval
+
+
 @pytest.mark.parametrize(
     ("relevant", "documents", "units"),
     [

@@ -199,7 +199,7 @@ def test_a_server_that_refuses_is_told_in_words(bucket, model):
 def test_the_command_line(bucket, model, tmp_path):
     address = f"{bucket}/store"
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS.texts))
-    assert f"stored: {address}" in run("encode", model, tmp_path / "texts.txt", "-o", address)
+    assert f"texts in {address}: " in run("encode", model, tmp_path / "texts.txt", "-o", address)
     assert "595 pairs" in run("socm", address)
     assert "35 texts" in run("corpus", address, "--engine", "local")
     assert audit(address, encode=False).corpus["texts"] == 35

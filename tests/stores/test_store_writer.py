@@ -335,7 +335,7 @@ def test_files_of_others_are_never_touched(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("years of work")
     with pytest.raises(StoreError, match="'hidden'"):
         fill(tmp_path, overwrite=True)
-    with pytest.raises(StoreError, match=r"thesis\.doc: a file"):
+    with pytest.raises(StoreError, match=r"thesis\.doc, which is a file"):
         fill(tmp_path / "thesis.doc")
     (tmp_path / MANIFEST).write_text('{"manifest_version": 3, "name": "a browser extension"}')
     with pytest.raises(StoreError, match=r"manifest\.json: .* manifest"):

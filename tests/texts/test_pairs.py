@@ -83,8 +83,8 @@ def test_sample_of_pairs() -> None:
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"q": ["a"], "document": ["b"]}, {}, "column 'query'; .*'q', 'document'.*--query-column"),
-        ({"query": ["a"], "d": ["b"]}, {}, "no column 'document'.*--document-column NAME"),
+        ({"q": ["a"], "document": ["b"]}, {}, "no column 'query'; .*'q', 'document'"),
+        ({"query": ["a"], "d": ["b"]}, {}, "no column 'document'; .*'query', 'd'"),
         (ROWS, {"label_column": "gold"}, "no column 'gold'.*--label-column NAME"),
         (ROWS, {"label_column": "query"}, r"\['query', 'document', 'query'\]"),
         ({"query": [1], "document": ["b"]}, {}, r"row 1 .* 1 \(int\)"),

@@ -44,7 +44,8 @@ def usual_reach(sizes: Array) -> float:
 
     Queries of one unit count for less, by the design effect of Kish (1965, Survey Sampling).
 
-    >>> usual_reach(np.ones(100)), round(usual_reach(np.full(50, 2)), 4)
+    >>> import numpy as np
+    >>> round(usual_reach(np.ones(100)), 4), round(usual_reach(np.full(50, 2)), 4)
     (0.08, 0.082)
     """
     queries = float(sizes.sum())

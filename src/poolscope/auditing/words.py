@@ -93,7 +93,7 @@ _FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
     "score": score,
     "signed": signed,
-    "times": lambda value: f"{value:.2f}×",
+    "times": lambda value: f"{value:z.2f}×".replace("-", _MINUS),
 }
 
 

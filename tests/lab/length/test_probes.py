@@ -35,7 +35,7 @@ def test_without_context_and_positions_averaging_explains_everything():
         assert row.placed.value == pytest.approx(row.full.value, abs=1e-6)
     assert found.last.tokens == 64
     assert found.explained == pytest.approx(1)
-    assert " 100% " in found.in_words()[1]
+    assert " 100% " in found.in_words()[2]
     for row in found.positions:
         assert row.change.value == pytest.approx(0, abs=1e-6)
 
@@ -46,7 +46,7 @@ def test_more_than_all_of_the_rise_is_said_with_its_doubt(high, doubted):
     more = Estimate(found.last.averaged.value + 0.2)
     excess = Estimate(-0.2, Interval(-0.3, high, 0.95, "the population of texts", "jackknife", "texts"))
     rows = (*found.averaging[:2], replace(found.last, averaged=more, excess=excess), *found.averaging[3:])
-    told = replace(found, averaging=rows).in_words()[1]
+    told = replace(found, averaging=rows).in_words()[2]
     assert "more than all" in told
     assert ("within chance" in told) == doubted
 
