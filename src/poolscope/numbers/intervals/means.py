@@ -133,9 +133,7 @@ def ratio_estimate(top: Array, bottom: Array, units: ArrayLike | Units | None = 
     above, below, sizes = chosen.sums(top), chosen.sums(bottom), chosen.sizes
     fit = mean_of_units(above - value * below, sizes)
     if not fit.error > 0:
-        return Estimate(
-            value, no_interval=fit.interval(chosen).no_interval
-        )  # it was fitted to what is left of the ratio
+        return Estimate(value, no_interval=fit.interval(chosen).no_interval)  # the fit is of what the ratio leaves
     # Variances and the covariance of both means, by unit.
     shares = sizes / sizes.sum()
     moved = [(part - part.sum() * shares) / np.sqrt(1 - shares) / sizes.sum() for part in (above, below)]
