@@ -94,7 +94,7 @@ def test_a_template_without_end(folder, monkeypatch):
         modality_config={"text": way, "message": way},
         processing_kwargs={"chat_template": {"add_generation_prompt": True}},
     )
-    refused(folder, "takes more than")
+    refused(folder, "of processor time|of memory")
 
 
 @pytest.mark.parametrize(("file", "size"), [("vocab.txt", 6 * 2**30), ("merges.txt", 2**28), ("spiece.model", 2**28)])
@@ -114,7 +114,7 @@ def test_an_array_that_a_file_does_not_hold(tmp_path, monkeypatch):
     kind = gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("bert")
     array = gguf_text("x") + struct.pack("<IIQ", 9, 0, 2**33) + bytes(100)
     (tmp_path / "evil.gguf").write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + kind + array)
-    refused(tmp_path / "evil.gguf", "takes more than|no GGUF file")
+    refused(tmp_path / "evil.gguf", "of processor time|of memory|no GGUF file")
 
 
 def test_arrays_within_arrays(tmp_path):
