@@ -34,6 +34,16 @@ def in_int8(model: Any) -> Any:
 
 
 @cache
+def _largest_weight() -> int:
+    """Half of the range where products of bytes overflow: without VNNI a processor adds pairs of them in 16 bits."""
+    import torch
+
+    rows, columns = (torch.full(shape, _LARGEST, dtype=torch.int8) for shape in ((64, 384), (384, 64)))
+    is_exact = bool((torch._int_mm(rows, columns) == 384 * _LARGEST**2).all())
+    return _LARGEST if is_exact else _LARGEST // 2
+
+
+@cache
 def _layer_class() -> Any:
     """The class is made when torch is there."""
     import torch
@@ -45,7 +55,7 @@ def _layer_class() -> Any:
 
         def __init__(self, layer: Any) -> None:
             super().__init__()
-            scale = layer.weight.detach().abs().amax(dim=1).clamp_min(_LEAST) / _LARGEST
+            scale = layer.weight.detach().abs().amax(dim=1).clamp_min(_LEAST) / _largest_weight()
             whole = (layer.weight.detach() / scale[:, None]).round().to(torch.int8).t().contiguous()
             self.columns = len(scale)
             self.weight = torch.nn.Parameter(whole, requires_grad=False)
